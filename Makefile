@@ -1,0 +1,28 @@
+# make demo   install what is missing, build, simulate scenarios/gpt2_pp4.json, query the result
+# make test   the same set-up, then every test (unit, property, golden, cli, fuzz)
+# make bench  speed: ratios and rates, printed, never asserted in tests
+JOBS ?= $(shell nproc)
+.PHONY: demo test bench build deps fuzz clean
+
+deps:
+	@scripts/install-deps.sh
+
+build: deps
+	@cmake --preset release >build.log 2>&1 || { cat build.log; exit 1; }
+	@cmake --build --preset release -j $(JOBS)
+
+demo: build
+	@scripts/demo.sh build/steptwin
+
+test: build fuzz
+	ctest --test-dir build --output-on-failure -j $(JOBS)
+
+# Short fuzzing of the three readers under ASan + UBSan: FUZZ_SECONDS in all (default 60).
+fuzz: deps
+	@scripts/fuzz.sh
+
+bench: build
+	@scripts/bench.sh build
+
+clean:
+	rm -rf build build-*
