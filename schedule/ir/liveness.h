@@ -1,0 +1,28 @@
+// Derived lifetimes: a buffer is allocated just before the host issues the first op that accesses it, from the pool of that
+// op's lane (its home lane; an op without a lane does not count), and dropped just after the host has issued the last access.
+// Resident buffers live for the whole run and have no first or last op. Buffers that no op accesses are never allocated.
+// A guard is an access of its buffer. An op without a lane (HostWait) never begins a lifetime, but its access extends one:
+// the buffer stays until the host has waited.
+// One pass over a program, linear in accesses.
+#pragma once
+
+#include <vector>
+
+#include "schedule/ir/schedule.h"
+
+namespace steptwin {
+
+struct Lifetime {
+  std::uint32_t first = 0xffffffffu;  // local op number (from Program::first_op) of the first access by an op with a lane; none = never
+  std::uint32_t last = 0xffffffffu;   // of the last access by any op
+  LaneId home;                        // lane of the first access
+  bool operator==(const Lifetime&) const = default;
+};
+
+std::vector<Lifetime> lifetimes(const Schedule& schedule, const Program& program);  // one per buffer
+
+// The `allocated` curve of one space: sample k lies between the allocations and the drops of local op k. Includes resident bytes.
+std::vector<Bytes> allocated_curve(const Schedule& schedule, const Program& program, Space space);
+Bytes resident_bytes(const Program& program, Space space);
+
+}  // namespace steptwin
