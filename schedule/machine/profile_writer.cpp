@@ -1,0 +1,67 @@
+// Machine -> profile JSON, in the units of the keys.
+#include <nlohmann/json.hpp>
+
+#include "schedule/machine/profile_reader.h"
+
+namespace steptwin {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double gib(Bytes bytes) { return static_cast<double>(bytes.value) / 1073741824.0; }
+double gb_per_s(BytesPerSecond rate) { return rate.value / 1e9; }
+double tflops(FlopsPerSecond rate) { return rate.value / 1e12; }
+double us(Duration duration) { return static_cast<double>(ns(duration)) / 1e3; }
+
+Json curve(const EfficiencyCurve& c, const char* size_key, double unit) {
+  Json list = Json::array();
+  for (const auto& [at_least, efficiency] : c.steps) list.push_back({{size_key, at_least / unit}, {"efficiency", efficiency}});
+  return list;
+}
+
+Json device_json(const Device& d) {
+  Json peaks = Json::object();
+  for (const auto& [type, rate] : d.matrix_peak) peaks[name_of(type)] = tflops(rate);
+  return {{"name", d.name},
+          {"memory_gib", gib(d.memory)},
+          {"memory_bandwidth_gb_per_s", gb_per_s(d.memory_bandwidth)},
+          {"matrix_peak_tflops", peaks},
+          {"vector_peak_tflops", tflops(d.vector_peak)},
+          {"matrix_efficiency", curve(d.matrix_efficiency, "at_least_gflop", 1e9)},
+          {"attention_efficiency", curve(d.attention_efficiency, "at_least_gflop", 1e9)},
+          {"memory_efficiency", curve(d.memory_efficiency, "at_least_mb", 1e6)}};
+}
+
+Json link_json(const Link& link) {
+  return {{"bandwidth_gb_per_s", gb_per_s(link.bandwidth)}, {"efficiency", link.efficiency}, {"latency_us", us(link.latency)}};
+}
+
+Json host_json(const Host& h) {
+  return {{"kernel_launch_us", us(h.kernel_launch)},
+          {"transfer_launch_us", us(h.transfer_launch)},
+          {"run_ahead_micro_batches", h.run_ahead_micro_batches},
+          {"ranks_per_thread", h.ranks_per_thread},
+          {"compute_slots", h.compute_slots},
+          {"pinned_memory_gib", gib(h.pinned_memory)},
+          {"pageable_memory_gib", gib(h.pageable_memory)}};
+}
+
+}  // namespace
+
+std::string machine_to_json(const Machine& m) {
+  Json out = {{"format", 1}, {"name", m.name}, {"devices_per_node", m.devices_per_node}};
+  if (m.nodes) out["nodes"] = *m.nodes;
+  out["device"] = device_json(m.device);
+  out["intra_node"] = link_json(m.intra_node);
+  out["inter_node"] = link_json(m.inter_node);
+  out["copy_up"] = link_json(m.copy_up);
+  out["copy_down"] = link_json(m.copy_down);
+  out["link_sharing"] = m.sharing == LinkSharing::Fair ? "fair" : "none";
+  out["host"] = host_json(m.host);
+  if (m.disk)
+    out["disk"] = {
+        {"read_gb_per_s", gb_per_s(m.disk->read)}, {"write_gb_per_s", gb_per_s(m.disk->write)}, {"capacity_gib", gib(m.disk->capacity)}};
+  return out.dump(2) + "\n";
+}
+
+}  // namespace steptwin

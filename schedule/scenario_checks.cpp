@@ -1,0 +1,218 @@
+// Combinations that are impossible, and warnings about those that are merely unwise. Each looks only at sections that were read well.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "schedule/scenario_parts.h"
+
+namespace steptwin {
+namespace {
+
+constexpr double kMostRanks = 4194304;  // 2^22, far above any cluster
+constexpr double kMostOps = 4e8;        // what ids and memory can carry
+constexpr double kMostFlops = 4e18;     // of one micro-batch: int64 with room for sums
+constexpr double kMostBytes = 1e17;     // of parameters, or of everything kept for one step
+constexpr double kMostTimeNs = 4e18;    // of a whole run with given costs
+
+double d(std::int64_t value) { return static_cast<double>(value); }
+
+std::int64_t axis_size(const ScenarioReading& r, std::string_view name) {
+  const auto index = r.scenario.mesh.axis(name);
+  return index ? r.scenario.mesh.axes[*index].size : 1;
+}
+
+// The node to point at: the key if it is stated, else its section, else the document.
+const JsonNode& anchor(const ScenarioReading& r, std::string_view section, std::string_view key) {
+  if (const JsonNode* node = r.node(section, key)) return *node;
+  const JsonNode* node = r.root.find(section);
+  return node != nullptr ? *node : *r.root.node();
+}
+
+void report(ScenarioReading& r, const char* code, const JsonNode& at, std::string text, std::string help) {
+  // Cross-field problems keep their code even when the value came from --set: the value is fine by itself.
+  r.problems.add({Severity::Error, code, std::move(text), std::move(help), place_of(at), {}});
+}
+
+void warn(ScenarioReading& r, Severity severity, const char* code, const JsonNode& at, std::string text, std::string help) {
+  r.scenario.notes.push_back({severity, code, std::move(text), std::move(help), place_of(at), {}});
+}
+
+void check_mesh_size(ScenarioReading& r) {
+  double ranks = 1;
+  for (const Axis& axis : r.scenario.mesh.axes) ranks *= axis.size;
+  if (ranks <= kMostRanks) return;
+  report(r, "SIZE", anchor(r, "mesh", "dp"), fmt::format("the mesh has {:.0f} ranks", ranks),
+         fmt::format("at most {:.0f} are possible", kMostRanks));
+  r.good.mesh = false;
+}
+
+void check_heads(ScenarioReading& r) {
+  const ModelShape& m = r.scenario.model;
+  if (m.heads % m.kv_heads != 0)
+    report(r, "HEADS", anchor(r, "model", "kv_heads"), fmt::format("{} key-value heads do not divide {} heads", m.kv_heads, m.heads),
+           "each key-value head serves the same number of heads");
+  if (m.family == Family::Gpt && m.kv_heads != m.heads)
+    report(r, "HEADS", anchor(r, "model", "kv_heads"), "a GPT model has as many key-value heads as heads",
+           fmt::format("write \"kv_heads\": {}", m.heads));
+  const bool stated = r.node("model", "head_size") != nullptr;
+  if (!stated && m.hidden % m.heads != 0)
+    report(r, "HEADS", anchor(r, "model", "heads"), fmt::format("{} heads do not divide the hidden size {}", m.heads, m.hidden),
+           m.family == Family::Gpt ? "choose a divisor" : "choose a divisor, or state \"head_size\"");
+  if (stated && m.family == Family::Gpt && m.heads * m.head_size != m.hidden)
+    report(r, "HEADS", anchor(r, "model", "head_size"),
+           fmt::format("{} heads of {} make {}, but a GPT model needs the hidden size {}", m.heads, m.head_size, m.heads * m.head_size,
+                       m.hidden),
+           "remove \"head_size\"");
+}
+
+void check_sequence(ScenarioReading& r) {
+  ModelShape& m = r.scenario.model;
+  const std::int64_t sequence = r.scenario.batch.sequence;
+  if (m.positions == 0) m.positions = sequence;  // explicit Llama model that states no limit
+  if (sequence <= m.positions) return;
+  const JsonNode& at = anchor(r, "batch", "sequence_length");
+  if (m.family == Family::Gpt)
+    report(r, "SEQUENCE", at, fmt::format("sequence length {} is beyond the model's {} learned positions", sequence, m.positions),
+           fmt::format("use at most {}, or state model.positions", m.positions));
+  else
+    warn(r, Severity::Note, "SEQUENCE", at,
+         fmt::format("sequence length {} is longer than the {} the model was made for", sequence, m.positions), {});
+}
+
+// Parameters by the dense formulas, in double: only their order of magnitude matters here.
+double rough_parameters(const ModelShape& m) {
+  const double attention = 2 * d(m.hidden) * d(m.head_size) * (d(m.heads) + d(m.kv_heads));
+  return d(m.layers) * (attention + 3 * d(m.hidden) * d(m.ffn)) + (2 * d(m.vocabulary) + d(m.positions)) * d(m.hidden);
+}
+
+void check_magnitudes(ScenarioReading& r) {
+  const Scenario& s = r.scenario;
+  const ModelShape& m = s.model;
+  const double tokens = d(s.batch.micro_batch) * d(s.batch.sequence);
+  const double scores = tokens * d(s.batch.sequence) * d(m.heads);
+  const double parameters = rough_parameters(m);
+  const double flops = 6 * parameters * tokens + 14 * scores * d(m.head_size) * d(m.layers);
+  const double width = 20 * d(m.hidden) + 6 * d(m.ffn) + 6 * d(m.heads) * d(m.head_size);
+  const double kept = d(s.micro_batches) * (4 * d(m.layers) * (tokens * width + 3 * scores) + 12 * tokens * d(m.vocabulary));
+  const JsonNode& batch = anchor(r, "batch", "micro_batch_size");
+  if (parameters * 20 > kMostBytes)
+    report(r, "SIZE", anchor(r, "model", "hidden"), fmt::format("the model has about {:.1e} parameters", parameters),
+           "no machine holds this; check the sizes");
+  else if (flops > kMostFlops || kept > kMostBytes || !sizes_fit(m, s.batch))
+    report(r, "SIZE", batch, fmt::format("one step needs about {:.1e} flops a micro-batch and {:.1e} bytes of activations", flops, kept),
+           "beyond what can be counted; make the batch or the sequence smaller");
+  else if (d(s.micro_batches) * (8 * d(m.layers) + 16 * d(axis_size(r, "pp"))) > kMostOps)
+    report(r, "SIZE", anchor(r, "batch", "micro_batches"),
+           fmt::format("{} micro-batches of {} layers make too many operations", s.micro_batches, m.layers), "use fewer micro-batches");
+}
+
+void check_partition(ScenarioReading& r) {
+  const std::int64_t stages = axis_size(r, "pp"), layers = r.scenario.model.layers;
+  const std::vector<std::int64_t>& parts = r.scenario.layers_per_stage;
+  if (parts.empty()) {
+    if (stages > layers)
+      report(r, "PARTITION", anchor(r, "mesh", "pp"), fmt::format("{} pipeline stages for {} layers: each stage needs one", stages, layers),
+             fmt::format("use \"pp\": {} or less", layers));
+    return;
+  }
+  const JsonNode& at = anchor(r, "schedule", "layers_per_stage");
+  if (static_cast<std::int64_t>(parts.size()) != stages) {
+    report(r, "PARTITION", at, fmt::format("{} entries for {} pipeline stages", parts.size(), stages), "one entry per stage");
+    return;
+  }
+  const std::int64_t sum = std::accumulate(parts.begin(), parts.end(), std::int64_t{0});
+  if (sum != layers)
+    report(r, "PARTITION", at, fmt::format("the stages hold {} layers together, but the model has {}", sum, layers),
+           sum < layers ? fmt::format("add {}", layers - sum) : fmt::format("take {} away", sum - layers));
+}
+
+void check_warm_up(ScenarioReading& r) {
+  const std::vector<std::int64_t>& warm_up = r.scenario.warm_up;
+  if (warm_up.empty()) return;
+  const JsonNode& at = anchor(r, "schedule", "warm_up");
+  const std::int64_t stages = axis_size(r, "pp");
+  if (static_cast<std::int64_t>(warm_up.size()) != stages)
+    return report(r, "WARM-UP", at, fmt::format("{} entries for {} pipeline ranks", warm_up.size(), stages), "one entry per rank");
+  const auto too_many = std::find_if(warm_up.begin(), warm_up.end(), [&](std::int64_t w) { return w > r.scenario.micro_batches; });
+  if (too_many != warm_up.end())
+    report(r, "WARM-UP", at.items[static_cast<std::size_t>(too_many - warm_up.begin())],
+           fmt::format("{} warm-up forwards, but there are {} micro-batches", *too_many, r.scenario.micro_batches),
+           fmt::format("use at most {}", r.scenario.micro_batches));
+}
+
+void check_gradient_type(ScenarioReading& r) {
+  const Scenario& s = r.scenario;
+  if (s.gradient == DType::Fp32 || s.gradient == s.compute) return;
+  report(r, "PRECISION", anchor(r, "precision", "gradient"),
+         fmt::format("gradients in {} with compute in {}", name_of(s.gradient), name_of(s.compute)),
+         fmt::format("use \"fp32\" or {}", in_quotes(name_of(s.compute))));
+}
+
+void expand_per_stage(ScenarioReading& r, const char* key, std::vector<Duration>& times) {
+  const auto stages = static_cast<std::size_t>(axis_size(r, "pp"));
+  const JsonNode& at = anchor(r, "cost", key);
+  if (times.size() == 1 && at.type != JsonType::Array) times.resize(stages, times.front());
+  if (times.size() != stages)
+    report(r, "COST", at, fmt::format("{} has {} entries for {} pipeline stages", in_quotes(key), times.size(), stages),
+           "one entry per stage, or one number for all");
+}
+
+void check_given_cost(ScenarioReading& r) {
+  GivenCost& cost = *r.scenario.given;
+  expand_per_stage(r, "forward_us", cost.forward);
+  expand_per_stage(r, "input_grad_us", cost.input_grad);
+  expand_per_stage(r, "weight_grad_us", cost.weight_grad);
+  expand_per_stage(r, "optimizer_us", cost.optimizer);
+  double longest = d(ns(cost.p2p)) * 2;
+  for (const auto* times :
+       {&cost.forward, &cost.forward, &cost.input_grad, &cost.weight_grad, &cost.optimizer}) {  // recompute runs forward twice
+    for (const Duration t : *times) longest += d(ns(t));
+  }
+  const double total = longest * d(r.scenario.micro_batches) * d(r.scenario.steps);
+  if (total > kMostTimeNs)
+    report(r, "SIZE", anchor(r, "cost", "forward_us"), fmt::format("the run would take {:.1e} s", total * 1e-9),
+           "are the times in microseconds?");
+}
+
+void check_nodes(ScenarioReading& r) {
+  Scenario& s = r.scenario;
+  const std::int64_t ranks = s.mesh.size(), devices = s.machine->devices_per_node;
+  const std::int64_t needed = (ranks + devices - 1) / devices;
+  s.nodes = s.machine->nodes.value_or(static_cast<int>(needed));
+  if (s.nodes >= needed) return;
+  report(r, "NODES", anchor(r, "machine", "nodes"),
+         fmt::format("{} ranks need {} nodes of {} devices, but the machine has {}", ranks, needed, devices, s.nodes),
+         fmt::format("write \"nodes\": {}, or use a smaller mesh", needed));
+}
+
+void note_micro_batches(ScenarioReading& r) {
+  const std::int64_t m = r.scenario.micro_batches, p = axis_size(r, "pp");
+  if (p == 1) return;
+  const JsonNode& at = anchor(r, "batch", "micro_batches");
+  if (r.scenario.order == "1f1b" && m < p)
+    warn(r, Severity::Warning, "FEW-MICRO-BATCHES", at,
+         fmt::format("1f1b with {} micro-batches on {} stages: PyTorch would refuse, and stages stay idle", m, p),
+         fmt::format("--set batch.micro_batches={}", p));
+  if (r.scenario.order == "gpipe" && m < 4 * p)  // GPipe: "negligible when M >= 4K"
+    warn(r, Severity::Warning, "FEW-MICRO-BATCHES", at,
+         fmt::format("gpipe with {} micro-batches on {} stages: the bubble is {:.0f} % of the step", m, p, 100 * d(p - 1) / d(m + p - 1)),
+         fmt::format("--set batch.micro_batches={} brings it below 20 %", 4 * p));
+}
+
+}  // namespace
+
+void check_across_fields(ScenarioReading& r) {
+  if (r.good.mesh) check_mesh_size(r);
+  if (r.good.model) check_heads(r);
+  if (r.good.model && r.good.batch) check_sequence(r);
+  if (r.good.model && r.good.batch && r.good.mesh) check_magnitudes(r);
+  if (r.good.model && r.good.mesh && r.good.schedule) check_partition(r);
+  if (r.good.mesh && r.good.batch && r.good.schedule) check_warm_up(r);
+  if (r.good.precision) check_gradient_type(r);
+  if (r.good.cost && r.good.mesh && r.good.batch && r.good.run) check_given_cost(r);
+  if (r.good.machine && r.good.mesh) check_nodes(r);
+  if (r.good.mesh && r.good.batch && r.good.schedule) note_micro_batches(r);
+}
+
+}  // namespace steptwin
