@@ -1,0 +1,155 @@
+#include "schedule/compile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "schedule/base/error.h"
+#include "schedule/mechanisms/mechanism.h"
+#include "schedule/mechanisms/segment_ops.h"
+#include "schedule/orders/actions.h"
+#include "schedule/place_messages.h"
+
+namespace steptwin {
+namespace {
+
+[[noreturn]] void refuse(const Scenario& scenario, const char* code, std::string text, std::string help) {
+  Diagnostic problem;
+  problem.code = code;
+  problem.text = std::move(text);
+  problem.help = std::move(help);
+  problem.place.file = scenario.file;
+  throw InputError(problem);
+}
+
+std::int32_t axis_size(const Mesh& mesh, const char* name) {
+  const auto axis = mesh.axis(name);
+  return axis ? static_cast<std::int32_t>(mesh.axes[*axis].size) : 1;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file)
+    throw EnvironmentError(EnvironmentError::Kind::File, fmt::format("cannot read schedule file '{}'", path), "check schedule.csv");
+  return text.str();
+}
+
+ActionGrid csv_actions(const Scenario& scenario) {
+  const std::string text = read_file(scenario.order_csv);
+  const bool lowered = text.find("SEND_") != std::string::npos || text.find("RECV_") != std::string::npos ||
+                       text.find("SHARD") != std::string::npos || text.find("REDUCE_GRAD") != std::string::npos;
+  ActionGrid grid = read_csv(text, scenario.order_csv, lowered ? CsvFormat::ComputeComms : CsvFormat::ComputeOnly);
+  const std::int32_t ranks = axis_size(scenario.mesh, "pp");
+  if (static_cast<std::int32_t>(grid.size()) != ranks) {
+    refuse(scenario, "CSV-RANKS", fmt::format("'{}' has {} rows for {} pipeline ranks", scenario.order_csv, grid.size(), ranks),
+           fmt::format("set mesh.pp to {}, or use a file with {} rows", grid.size(), ranks));
+  }
+  const std::int32_t micro_batches = micro_batch_count(grid);
+  if (micro_batches != scenario.micro_batches) {
+    refuse(scenario, "CSV-MICRO-BATCHES",
+           fmt::format("'{}' schedules {} micro-batches, the scenario has {}", scenario.order_csv, micro_batches, scenario.micro_batches),
+           fmt::format("set batch.micro_batches to {}", micro_batches));
+  }
+  return grid;
+}
+
+void check_supported(const Scenario& scenario) {
+  for (const Axis& axis : scenario.mesh.axes) {
+    if (axis.size > 1 && axis.name != "pp" && axis.name != "dp")
+      refuse(scenario, "UNSUPPORTED", fmt::format("mesh axis '{}' of size {} has no mechanism yet", axis.name, axis.size),
+             fmt::format("set mesh.{} to 1", axis.name));
+  }
+}
+
+std::vector<RankId> ranks_at(const Mesh& mesh, std::uint32_t pipeline_rank) {
+  std::vector<RankId> ranks;
+  for (std::uint32_t rank = 0; rank < mesh.size(); ++rank) {
+    if (mesh.coordinate(RankId(rank), "pp") == pipeline_rank) ranks.emplace_back(rank);
+  }
+  return ranks;
+}
+
+using Mechanisms = std::vector<std::unique_ptr<Mechanism>>;
+
+Mechanisms make_mechanisms(const Plan& plan, ScheduleBuilder& builder) {
+  Mechanisms mechanisms;
+  for (const MechanismRow& row : mechanism_table()) {
+    if (row.active(plan)) mechanisms.push_back(row.make(plan, builder));
+  }
+  return mechanisms;
+}
+
+void weave(const Visits& visits, const Mechanisms& mechanisms, ProgramContext& program) {
+  for (const auto& mechanism : mechanisms) mechanism->begin(visits, program);
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    for (const auto& mechanism : mechanisms) mechanism->before(visits, i, program);
+    if (visits[i].kind == VisitKind::Segment) emit_segment(visits[i], program);
+    for (auto it = mechanisms.rbegin(); it != mechanisms.rend(); ++it) (*it)->after(visits, i, program);
+  }
+}
+
+void build_program(const Plan& plan, std::int32_t rank, const SharedIds& ids, const Mechanisms& mechanisms, Emitter& emit) {
+  emit.begin_program(fmt::format("pp{}", rank), ranks_at(plan.scenario->mesh, static_cast<std::uint32_t>(rank)),
+                     plan.stages_of_rank[static_cast<std::size_t>(rank)]);
+  ProgramContext program{plan, ids, emit, rank, emit.lane("compute", Engine::Compute), make_tensors(plan, rank, ids, emit), OpId(), {}};
+  Visits visits = make_visits(plan, rank);
+  if (plan.recompute()) visits = recompute_layers(plan, rank, visits);
+  weave(visits, mechanisms, program);
+}
+
+}  // namespace
+
+ActionGrid scenario_actions(const Scenario& scenario) {
+  if (scenario.order == "csv") return csv_actions(scenario);
+  const OrderEntry* order = find_order(scenario.order);
+  if (!order) {
+    std::vector<std::string> names;
+    for (const OrderEntry& entry : order_table()) names.emplace_back(entry.name);
+    const std::string near = nearest_name(scenario.order, names);
+    refuse(scenario, "ORDER-NAME", fmt::format("no schedule order '{}'", scenario.order),
+           near.empty() ? "use " + names.front() : "did you mean '" + near + "'?");
+  }
+  OrderOptions options;
+  options.ranks = axis_size(scenario.mesh, "pp");
+  options.micro_batches = static_cast<std::int32_t>(scenario.micro_batches);
+  options.warm_up = scenario.warm_up;
+  return order->make(options);
+}
+
+std::vector<std::int64_t> stage_layers(const Scenario& scenario, std::int32_t stages) {
+  const std::int64_t layers = scenario.model.layers;
+  if (scenario.layers_per_stage.empty()) {
+    std::vector<std::int64_t> out(static_cast<std::size_t>(stages), layers / stages);
+    for (std::int64_t stage = 0; stage < layers % stages; ++stage) ++out[static_cast<std::size_t>(stage)];
+    return out;
+  }
+  const auto& given = scenario.layers_per_stage;
+  if (given.size() != static_cast<std::size_t>(stages))
+    refuse(scenario, "PARTITION", fmt::format("layers_per_stage has {} entries for {} stages", given.size(), stages),
+           "give one number per stage");
+  const std::int64_t sum = std::accumulate(given.begin(), given.end(), std::int64_t{0});
+  if (sum != layers || std::any_of(given.begin(), given.end(), [](std::int64_t n) { return n < 0; }))
+    refuse(scenario, "PARTITION", fmt::format("layers_per_stage sums to {}, the model has {} layers", sum, layers),
+           "use numbers >= 0 that add up to the layers");
+  return given;
+}
+
+Schedule compile(const Scenario& scenario, const StageCosts&) {
+  check_supported(scenario);
+  ActionGrid actions = scenario_actions(scenario);
+  const auto stages = static_cast<std::int32_t>(stage_ranks(actions).size());
+  const Plan plan = make_plan(scenario, place_messages(actions, scenario.p2p), stage_layers(scenario, stages));
+  ScheduleBuilder builder(scenario.mesh);
+  const SharedIds ids = make_shared_ids(plan, builder);
+  const Mechanisms mechanisms = make_mechanisms(plan, builder);
+  Emitter emit(builder);
+  for (std::int32_t rank = 0; rank < plan.ranks(); ++rank) build_program(plan, rank, ids, mechanisms, emit);
+  return builder.finish();
+}
+
+}  // namespace steptwin

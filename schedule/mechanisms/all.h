@@ -1,0 +1,19 @@
+// The mechanisms of the table, one per file of the same name.
+#pragma once
+
+#include "schedule/mechanisms/mechanism.h"
+
+namespace steptwin {
+
+bool run_ahead_active(const Plan& plan);
+std::unique_ptr<Mechanism> make_run_ahead(const Plan& plan, ScheduleBuilder& builder);
+bool p2p_active(const Plan& plan);
+std::unique_ptr<Mechanism> make_p2p(const Plan& plan, ScheduleBuilder& builder);
+bool data_parallel_active(const Plan& plan);
+std::unique_ptr<Mechanism> make_data_parallel(const Plan& plan, ScheduleBuilder& builder);
+bool tied_embedding_active(const Plan& plan);
+std::unique_ptr<Mechanism> make_tied_embedding(const Plan& plan, ScheduleBuilder& builder);
+bool optimizer_active(const Plan& plan);
+std::unique_ptr<Mechanism> make_optimizer(const Plan& plan, ScheduleBuilder& builder);
+
+}  // namespace steptwin

@@ -1,0 +1,75 @@
+// Data-parallel gradient all-reduce (sum, in place, gradient type) over communicator dp on a lane of its own.
+//
+// Buckets: whole segments in the order in which their gradients become final; a bucket is closed when it holds bucket_bytes or more
+// (so it may be larger: segments are not split). overlap: issued behind the visit that makes its last gradient final, while the
+// last micro-batch's backward goes on. end: all of them behind the last backward, one after another.
+#include "schedule/mechanisms/all.h"
+#include "schedule/mechanisms/gradient_order.h"
+
+namespace steptwin {
+namespace {
+
+struct Bucket {
+  std::vector<GradientEnd> members;
+  Bytes bytes;
+  std::size_t ready = 0;  // visit that completes it
+};
+
+class DataParallel : public Mechanism {
+ public:
+  DataParallel(const Plan& plan, ScheduleBuilder& builder)
+      : reduce_(plan.scenario->gradient_reduce), comm_(builder.communicator("dp", {"dp"})) {}
+
+  void begin(const Visits& visits, ProgramContext& program) override {
+    lane_ = program.emit.lane("dp", Engine::Network);
+    next_ = 0;
+    buckets_.clear();
+    const Scenario& scenario = *program.plan.scenario;
+    bool open = false;
+    for (const GradientEnd& end : gradient_order(program.plan, program.rank, visits)) {
+      if (!open) buckets_.emplace_back();
+      Bucket& bucket = buckets_.back();
+      bucket.members.push_back(end);
+      bucket.bytes += Bytes(program.stage(end.chunk).segments[static_cast<std::size_t>(end.segment)].elements * size_of(scenario.gradient));
+      bucket.ready = end.visit;
+      open = bucket.bytes < scenario.bucket_bytes;
+    }
+  }
+
+  void before(const Visits& visits, std::size_t i, ProgramContext& program) override {
+    if (visits[i].kind != VisitKind::GradientsDone) return;
+    while (next_ < buckets_.size()) emit(buckets_[next_++], program);
+  }
+
+  void after(const Visits&, std::size_t i, ProgramContext& program) override {
+    if (reduce_ != GradientReduce::Overlap) return;
+    while (next_ < buckets_.size() && buckets_[next_].ready <= i) emit(buckets_[next_++], program);
+  }
+
+ private:
+  void emit(const Bucket& bucket, ProgramContext& program) {
+    Op op;
+    op.body = AllReduce{comm_, program.plan.scenario->gradient, bucket.bytes};
+    op.lane = lane_;
+    op.label = {Phase::Update, program.ids.data_parallel, -1, bucket.members.front().chunk, -1, -1};
+    std::vector<Access> accesses;
+    for (const GradientEnd& member : bucket.members) accesses.push_back(update(program.home(member.chunk, member.segment).gradient));
+    program.emit.op(op, accesses);
+  }
+
+  GradientReduce reduce_;
+  CommId comm_;
+  LaneId lane_;
+  std::vector<Bucket> buckets_;
+  std::size_t next_ = 0;  // first bucket that is not issued
+};
+
+}  // namespace
+
+bool data_parallel_active(const Plan& plan) { return plan.data_parallel > 1; }
+
+std::unique_ptr<Mechanism> make_data_parallel(const Plan& plan, ScheduleBuilder& builder) {
+  return std::make_unique<DataParallel>(plan, builder);
+}
+
+}  // namespace steptwin

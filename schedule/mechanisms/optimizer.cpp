@@ -1,0 +1,32 @@
+// Adam: one op per segment on the compute lane (phase U), behind the reductions of its gradient.
+#include "schedule/mechanisms/all.h"
+#include "schedule/model/optimizer_work.h"
+
+namespace steptwin {
+namespace {
+
+class Optimizer : public Mechanism {
+ public:
+  void before(const Visits& visits, std::size_t i, ProgramContext& program) override {
+    const Visit& visit = visits[i];
+    if (visit.kind != VisitKind::Update) return;
+    const Scenario& scenario = *program.plan.scenario;
+    const SegmentPlan& segment = program.segment(visit);
+    const SegmentHome& home = program.home(visit.chunk, visit.segment);
+    std::vector<Access> accesses = {read(home.gradient), update(home.param)};
+    for (const BufferId state : {home.master, home.first_moment, home.second_moment}) {
+      if (state.valid()) accesses.push_back(update(state));
+    }
+    const AdamPrecision precision{scenario.compute, scenario.master, scenario.gradient, DType::Fp32};
+    const WorkId work = program.emit.builder().work(adam_work(segment.elements, precision));
+    program.emit.compute(program.compute, {Phase::Update, program.ids.adam, segment.layer, visit.chunk, -1, -1}, work, accesses);
+  }
+};
+
+}  // namespace
+
+bool optimizer_active(const Plan& plan) { return plan.scenario->optimizer == OptimizerKind::Adam; }
+
+std::unique_ptr<Mechanism> make_optimizer(const Plan&, ScheduleBuilder&) { return std::make_unique<Optimizer>(); }
+
+}  // namespace steptwin

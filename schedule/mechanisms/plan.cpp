@@ -1,0 +1,84 @@
+#include "schedule/mechanisms/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "schedule/base/error.h"
+#include "schedule/orders/actions.h"
+
+namespace steptwin {
+namespace {
+
+SegmentPlan make_segment(SegmentKind kind, std::int64_t layer, std::vector<Parameter> parameters) {
+  SegmentPlan segment{kind, static_cast<std::int32_t>(layer), segment_name(kind), std::move(parameters), 0};
+  if (layer >= 0) segment.name = fmt::format("layers.{}.{}", layer, segment.name);
+  for (const Parameter& parameter : segment.parameters) segment.elements += parameter.elements();
+  return segment;
+}
+
+SegmentPlan head_segment(const ModelShape& model, Tying tying) {
+  std::vector<Parameter> parameters = head_parameters(model);
+  if (tying == Tying::Local) std::erase_if(parameters, [](const Parameter& p) { return p.tied; });
+  return make_segment(SegmentKind::Head, -1, std::move(parameters));
+}
+
+std::vector<SegmentPlan> stage_segments(const Plan& plan, std::size_t stage, std::int64_t first_layer, std::int64_t layers) {
+  const ModelShape& model = plan.scenario->model;
+  std::vector<SegmentPlan> segments;
+  if (stage == 0) segments.push_back(make_segment(SegmentKind::Embedding, -1, embedding_parameters(model)));
+  for (std::int64_t layer = first_layer; layer < first_layer + layers; ++layer) {
+    segments.push_back(make_segment(SegmentKind::Attention, layer, attention_parameters(model, layer)));
+    segments.push_back(make_segment(SegmentKind::Mlp, layer, mlp_parameters(model, layer)));
+  }
+  if (stage + 1 == plan.stages.size()) segments.push_back(head_segment(model, plan.tying));
+  if (!segments.empty()) return segments;
+  Diagnostic problem;
+  problem.code = "PARTITION";
+  problem.text = fmt::format("stage {} of {} has no layer, no embedding and no head", stage, plan.stages.size());
+  problem.help = "use fewer pipeline stages, or give it a layer";
+  problem.place.file = plan.scenario->file;
+  throw InputError(problem);
+}
+
+std::uint32_t tied_tensor(const std::vector<Parameter>& parameters, const Parameter& table) {
+  const auto it = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& p) { return p.shape == table.shape; });
+  invariant(it != parameters.end(), "a tied head's table has its like in the embedding");
+  return static_cast<std::uint32_t>(it - parameters.begin());
+}
+
+void plan_tying(Plan& plan, const std::vector<std::int32_t>& rank_of_stage) {
+  if (!plan.scenario->model.tied) return;
+  plan.tying = rank_of_stage.front() == rank_of_stage.back() ? Tying::Local : Tying::Remote;
+  const std::vector<Parameter> head = head_parameters(plan.scenario->model);
+  const auto copy = std::find_if(head.begin(), head.end(), [](const Parameter& p) { return p.tied; });
+  invariant(copy != head.end(), "a tied model's head lists its copy of the table");
+  plan.head_table_tensor = static_cast<std::uint32_t>(copy - head.begin());
+  plan.table_tensor = tied_tensor(embedding_parameters(plan.scenario->model), *copy);
+}
+
+}  // namespace
+
+Plan make_plan(const Scenario& scenario, ActionGrid grid, const std::vector<std::int64_t>& layers) {
+  Plan plan;
+  plan.scenario = &scenario;
+  const std::vector<std::int32_t> rank_of_stage = stage_ranks(grid);
+  plan.stages_of_rank.resize(grid.size());
+  plan.stages.resize(rank_of_stage.size());
+  plan.grid = std::move(grid);
+  plan_tying(plan, rank_of_stage);
+  if (const auto axis = scenario.mesh.axis("dp")) plan.data_parallel = scenario.mesh.axes[*axis].size;
+  for (const SegmentKind kind : {SegmentKind::Embedding, SegmentKind::Attention, SegmentKind::Mlp, SegmentKind::Head})
+    plan.costs[static_cast<std::size_t>(kind)] = segment_cost(scenario.model, kind, scenario.batch, scenario.compute, scenario.gradient);
+  std::int64_t first_layer = 0;
+  for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
+    auto& own = plan.stages_of_rank[static_cast<std::size_t>(rank_of_stage[stage])];
+    plan.stages[stage] = {static_cast<std::int32_t>(stage), rank_of_stage[stage], static_cast<std::int32_t>(own.size()),
+                          stage_segments(plan, stage, first_layer, layers[stage])};
+    own.push_back(static_cast<std::int32_t>(stage));
+    first_layer += layers[stage];
+  }
+  return plan;
+}
+
+}  // namespace steptwin

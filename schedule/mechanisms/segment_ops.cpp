@@ -1,0 +1,189 @@
+#include "schedule/mechanisms/segment_ops.h"
+
+#include "schedule/base/error.h"
+
+namespace steptwin {
+namespace {
+
+// Builds the operands of one visit.
+class SegmentOp {
+ public:
+  SegmentOp(const Visit& visit, ProgramContext& program)
+      : visit_(visit),
+        program_(program),
+        stage_(program.stage(visit.chunk)),
+        segment_(program.segment(visit)),
+        cost_(program.plan.cost(segment_.kind)),
+        chunk_(program.chunk(visit.chunk)),
+        home_(program.home(visit.chunk, visit.segment)),
+        index_(static_cast<std::size_t>(visit.segment)),
+        accesses_(program.operands) {
+    accesses_.clear();
+  }
+
+  void emit() {
+    switch (visit_.phase) {
+      case Phase::Forward:
+      case Phase::Recompute:
+        forward();
+        break;
+      case Phase::Backward:
+        backward();
+        break;
+      case Phase::InputGrad:
+        input_grad();
+        break;
+      case Phase::WeightGrad:
+        weight_grad();
+        break;
+      case Phase::None:
+      case Phase::Update:
+        invariant(false, "a segment visit has a phase of the network");
+    }
+    const Label label{visit_.phase, program_.ids.segment[kind()], segment_.layer, visit_.chunk, visit_.micro_batch, -1};
+    program_.last_compute =
+        program_.emit.compute(program_.compute, label, program_.ids.work[kind()][static_cast<std::size_t>(visit_.phase)], accesses_);
+  }
+
+ private:
+  std::size_t kind() const { return static_cast<std::size_t>(segment_.kind); }
+  bool is_embedding() const { return segment_.kind == SegmentKind::Embedding; }
+  bool is_head() const { return segment_.kind == SegmentKind::Head; }
+  bool shares_table() const { return program_.plan.tying == Tying::Local; }
+
+  void add_read(BufferId buffer) {
+    invariant(buffer.valid(), "a visit reads what an earlier one made");
+    accesses_.push_back(read(buffer));
+  }
+  void read_ids(BufferId ids) {
+    accesses_.push_back(read(ids, {Part::Kind::Piece, static_cast<std::uint32_t>(visit_.micro_batch),
+                                   static_cast<std::uint32_t>(program_.plan.scenario->micro_batches)}));
+  }
+  void read_parameters() {
+    if (home_.param.valid()) accesses_.push_back(read(home_.param));
+    if (is_head() && shares_table()) accesses_.push_back(read(embedding_home().param, table_part()));
+  }
+  void workspace(Bytes bytes) {
+    if (bytes.value > 0) accesses_.push_back(write(program_.emit.buffer(Category::Workspace, bytes)));
+  }
+
+  SegmentHome& embedding_home() { return program_.home(0, 0); }  // the stage of the embedding is its rank's first chunk
+  Part table_part() const { return {Part::Kind::Tensor, program_.plan.table_tensor, 0}; }
+
+  // A gradient contribution: the step's first one writes.
+  static Access contribution(BufferId buffer, bool& written, Part part = {}) {
+    const Access access{buffer, written ? AccessMode::Update : AccessMode::Write, part};
+    written = true;
+    return access;
+  }
+  void add_gradients() {
+    if (is_embedding() && shares_table()) return add_gradients_by_tensor();
+    if (home_.gradient.valid()) accesses_.push_back(contribution(home_.gradient, home_.gradient_written));
+    if (is_head() && shares_table())
+      accesses_.push_back(contribution(embedding_home().gradient, program_.tensors.table_gradient_written, table_part()));
+  }
+  void add_gradients_by_tensor() {
+    for (std::uint32_t tensor = 0; tensor < segment_.parameters.size(); ++tensor) {
+      bool written = tensor == program_.plan.table_tensor ? program_.tensors.table_gradient_written : home_.gradient_written;
+      accesses_.push_back(contribution(home_.gradient, written, {Part::Kind::Tensor, tensor, 0}));
+    }
+    program_.tensors.table_gradient_written = home_.gradient_written = true;
+  }
+
+  // Recomputed tensors take the place of those that died; a layer's recomputed output is not needed by anyone.
+  void forward() {
+    const bool again = visit_.phase == Phase::Recompute;
+    const Category category = again ? Category::Recompute : Category::Activation;
+    if (is_embedding())
+      read_ids(program_.tensors.tokens);
+    else
+      add_read(chunk_.value(visit_.micro_batch, index_));
+    if (is_head()) read_ids(program_.tensors.targets);
+    read_parameters();
+    if (cost_.saved_bytes.value > 0) {
+      chunk_.saved(visit_.micro_batch, index_) = program_.emit.buffer(category, cost_.saved_bytes, program_.ids.saved[kind()]);
+      accesses_.push_back(write(chunk_.saved(visit_.micro_batch, index_)));
+    }
+    const BufferId output = program_.emit.buffer(is_head() ? Category::Other : category, cost_.output_bytes,
+                                                 is_head() ? program_.ids.loss : program_.ids.hidden);
+    accesses_.push_back(write(output));
+    workspace(cost_.forward_workspace);
+    if (!again || segment_.kind == SegmentKind::Attention) publish_output(output);
+    if (again && visit_.opens) wait_for_gradient();
+  }
+
+  // The stage's output is also the input of a next stage on the same rank.
+  void publish_output(BufferId output) {
+    chunk_.value(visit_.micro_batch, index_ + 1) = output;
+    if (index_ + 1 < chunk_.segments() || program_.plan.last_stage(stage_)) return;
+    const StagePlan& next = program_.plan.stages[static_cast<std::size_t>(stage_.stage) + 1];
+    if (next.rank == program_.rank) program_.chunk(next.chunk).value(visit_.micro_batch, 0) = output;
+  }
+
+  // Frameworks recompute inside the backward call, which starts when the gradient of the stage's output has arrived.
+  void wait_for_gradient() {
+    const BufferId gradient = chunk_.gradient(visit_.micro_batch, chunk_.segments());
+    if (gradient.valid()) program_.emit.next_waits_for(gradient);
+  }
+
+  void read_backward_inputs() {
+    if (is_head())
+      read_ids(program_.tensors.targets);
+    else
+      add_read(chunk_.gradient(visit_.micro_batch, index_ + 1));
+    if (is_embedding()) read_ids(program_.tensors.tokens);
+    if (cost_.saved_bytes.value > 0) add_read(chunk_.saved(visit_.micro_batch, index_));
+    if (cost_.keeps_input && !is_embedding()) add_read(chunk_.value(visit_.micro_batch, index_));
+    if (!is_embedding()) read_parameters();
+  }
+
+  void write_input_gradient() {
+    if (is_embedding()) return;
+    const BufferId gradient =
+        program_.emit.buffer(Category::Workspace, program_.plan.cost(SegmentKind::Embedding).output_bytes, program_.ids.hidden);
+    accesses_.push_back(write(gradient));
+    chunk_.gradient(visit_.micro_batch, index_) = gradient;
+    if (index_ > 0 || stage_.stage == 0) return;
+    const StagePlan& before = program_.plan.stages[static_cast<std::size_t>(stage_.stage) - 1];
+    if (before.rank == program_.rank)
+      program_.chunk(before.chunk).gradient(visit_.micro_batch, program_.chunk(before.chunk).segments()) = gradient;
+  }
+
+  void backward() {
+    read_backward_inputs();
+    write_input_gradient();
+    add_gradients();
+    workspace(cost_.backward_workspace);
+  }
+
+  void input_grad() {
+    read_backward_inputs();
+    write_input_gradient();
+    BufferId& kept = chunk_.kept(visit_.micro_batch, index_);
+    kept = program_.emit.buffer(Category::Activation, cost_.kept_for_weight_grad);
+    accesses_.push_back(write(kept));
+    workspace(cost_.backward_workspace);
+  }
+
+  void weight_grad() {
+    if (is_embedding()) return backward();
+    add_read(chunk_.kept(visit_.micro_batch, index_));
+    add_gradients();
+  }
+
+  const Visit& visit_;
+  ProgramContext& program_;
+  const StagePlan& stage_;
+  const SegmentPlan& segment_;
+  const SegmentCost& cost_;
+  ChunkTensors& chunk_;
+  SegmentHome& home_;
+  std::size_t index_;
+  std::vector<Access>& accesses_;
+};
+
+}  // namespace
+
+void emit_segment(const Visit& visit, ProgramContext& program) { SegmentOp(visit, program).emit(); }
+
+}  // namespace steptwin

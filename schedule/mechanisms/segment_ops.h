@@ -1,0 +1,31 @@
+// The compute op of a segment visit and its operands. The order of the accesses is the op's signature; executors rely on it.
+//
+// x input, y output of the segment; dx, dy their gradients; P parameters, G their gradients; S saved tensors (the model's layout);
+// T the embedding's token table and dT its gradient, when a tied head shares it on its rank (tensor part of the embedding's buffers);
+// K what a weight gradient needs behind its input gradient. [ ] = only when it exists. G and dT: `write` by the step's first
+// contribution, `update` later. S and y of an R visit have category recompute.
+//
+//   segment    phase  operands
+//   embed      F      read tokens[piece mb/m], read P, [write S], write y, [write workspace]
+//   attn, mlp  F, R   read x, read P, [write S], write y, [write workspace]
+//   head       F      read x, read targets[piece mb/m], read P, [read T], [write S], write loss, [write workspace]
+//   embed      B, W   read dy, read tokens[piece mb/m], [read S], G, [write workspace]
+//   attn, mlp  B      read dy, [read S], [read x], read P, write dx, G, [write workspace]
+//   head       B      read targets[piece mb/m], [read S], [read x], read P, [read T], write dx, G, [dT], [write workspace]
+//   attn, mlp  I      read dy, [read S], [read x], read P, write dx, write K, [write workspace]
+//   head       I      read targets[piece mb/m], [read S], [read x], read P, [read T], write dx, write K, [write workspace]
+//   attn, mlp  W      read K, G
+//   head       W      read K, G, [dT]
+// G is one access to the whole buffer; of an embedding whose table is shared on its rank it is one per tensor, in layout order.
+// The embedding has no I. x is the segment's kept input (SegmentCost::keeps_input). Recomputed x of an MLP is the R visit's y.
+//   Update (optimizer.cpp)   read G, update P, [update master], update m, update v
+#pragma once
+
+#include "schedule/mechanisms/program.h"
+
+namespace steptwin {
+
+// Emits the op of a Segment visit on the compute lane and sets program.last_compute.
+void emit_segment(const Visit& visit, ProgramContext& program);
+
+}  // namespace steptwin

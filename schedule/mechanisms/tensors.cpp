@@ -1,0 +1,81 @@
+#include "schedule/mechanisms/tensors.h"
+
+#include <fmt/format.h>
+
+namespace steptwin {
+namespace {
+
+// Tensors one behind the other without gaps: bytes per parameter are exact.
+Layout packed_layout(const SegmentPlan& segment, DType dtype) {
+  Layout layout{fmt::format("{}.{}", segment.name, name_of(dtype)), {}};
+  Bytes offset;
+  for (const Parameter& parameter : segment.parameters) {
+    layout.tensors.push_back({parameter.name, dtype, parameter.shape, offset});
+    offset += layout.tensors.back().bytes();
+  }
+  return layout;
+}
+
+Layout single(const char* name, DType dtype, std::vector<std::int64_t> shape) {
+  return {name, {{name, dtype, std::move(shape), Bytes(0)}}};
+}
+
+SegmentHome make_home(const Plan& plan, const SegmentPlan& segment, Emitter& emit) {
+  SegmentHome home;
+  if (segment.elements == 0) return home;
+  const Scenario& scenario = *plan.scenario;
+  const auto make = [&](const char* what, Category category, DType dtype) {
+    const LayoutId layout = emit.builder().layout(packed_layout(segment, dtype));
+    return emit.resident(fmt::format("{}.{}", segment.name, what), category, Bytes(segment.elements * size_of(dtype)), layout);
+  };
+  home.param = make("param", Category::Param, scenario.compute);
+  home.gradient = make("grad", Category::Gradient, scenario.gradient);
+  if (scenario.optimizer == OptimizerKind::None) return home;
+  if (plan.master_copy()) home.master = make("master", Category::Optimizer, scenario.master);
+  home.first_moment = make("m", Category::Optimizer, DType::Fp32);
+  home.second_moment = make("v", Category::Optimizer, DType::Fp32);
+  return home;
+}
+
+}  // namespace
+
+SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
+  SharedIds ids;
+  const Scenario& scenario = *plan.scenario;
+  for (std::size_t kind = 0; kind < ids.saved.size(); ++kind) {
+    const SegmentCost& cost = plan.costs[kind];
+    ids.segment[kind] = builder.name(segment_name(static_cast<SegmentKind>(kind)));
+    if (cost.saved_bytes.value > 0) ids.saved[kind] = builder.layout(cost.saved);
+    const auto set = [&](Phase phase, Work work) { ids.work[kind][static_cast<std::size_t>(phase)] = builder.work(std::move(work)); };
+    set(Phase::Forward, cost.forward);
+    set(Phase::Recompute, cost.forward);
+    set(Phase::Backward, join(cost.input_grad, cost.weight_grad));
+    set(Phase::InputGrad, cost.input_grad);
+    set(Phase::WeightGrad, cost.weight_grad);
+  }
+  ids.adam = builder.name("adam");
+  ids.data_parallel = builder.name("dp");
+  ids.tied = builder.name("tied");
+  const BatchShape& batch = scenario.batch;
+  ids.hidden = builder.layout(single("hidden", scenario.compute, {batch.micro_batch, batch.sequence, scenario.model.hidden}));
+  ids.ids = builder.layout(single("ids", DType::Int64, {scenario.micro_batches, batch.micro_batch, batch.sequence}));
+  ids.loss = builder.layout(single("loss", DType::Fp32, {1}));
+  return ids;
+}
+
+Tensors make_tensors(const Plan& plan, std::int32_t rank, const SharedIds& ids, Emitter& emit) {
+  Tensors tensors;
+  const Scenario& scenario = *plan.scenario;
+  const Bytes id_bytes(scenario.micro_batches * scenario.batch.micro_batch * scenario.batch.sequence * size_of(DType::Int64));
+  for (const std::int32_t number : plan.stages_of_rank[static_cast<std::size_t>(rank)]) {
+    const StagePlan& stage = plan.stages[static_cast<std::size_t>(number)];
+    if (stage.stage == 0) tensors.tokens = emit.resident("tokens", Category::Input, id_bytes, ids.ids);
+    if (plan.last_stage(stage)) tensors.targets = emit.resident("targets", Category::Input, id_bytes, ids.ids);
+    auto& homes = tensors.homes.emplace_back();
+    for (const SegmentPlan& segment : stage.segments) homes.push_back(make_home(plan, segment, emit));
+    tensors.chunks.emplace_back(stage.segments.size(), static_cast<std::size_t>(scenario.micro_batches));
+  }
+  return tensors;
+}
+
+}  // namespace steptwin

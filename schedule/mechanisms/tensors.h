@@ -1,0 +1,69 @@
+// The buffers of one program: the shared table that says where every parameter, gradient and tensor of a micro-batch lives now.
+// Built before the walk (resident buffers) and filled during it; mechanisms meet here and nowhere else.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "schedule/mechanisms/emitter.h"
+#include "schedule/mechanisms/plan.h"
+
+namespace steptwin {
+
+// What is the same in every program: layouts, works and names, interned once per schedule.
+struct SharedIds {
+  std::array<LayoutId, 4> saved;              // [SegmentKind]; none when nothing is saved
+  std::array<std::array<WorkId, 7>, 4> work;  // [SegmentKind][Phase]: F, R, B, I, W
+  std::array<NameId, 4> segment;              // "embed", "attn", "mlp", "head"
+  NameId adam, data_parallel, tied;
+  LayoutId hidden, ids, loss;
+};
+SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder);
+
+// Resident buffers of a segment. Invalid ids: the segment has no parameters, or the optimizer keeps no such state.
+struct SegmentHome {
+  BufferId param, gradient, master, first_moment, second_moment;
+  bool gradient_written = false;  // the first contribution of a step writes, later ones update
+};
+
+// Buffers of one chunk. Boundary j lies before segment j; boundary n (segments) is the stage's output. Invalid = not made (yet).
+class ChunkTensors {
+ public:
+  ChunkTensors(std::size_t segments, std::size_t micro_batches)
+      : segments_(segments),
+        values_((segments + 1) * micro_batches),
+        gradients_((segments + 1) * micro_batches),
+        saved_(segments * micro_batches),
+        kept_(segments * micro_batches) {}
+  BufferId& value(std::int32_t micro_batch, std::size_t boundary) {
+    return values_[static_cast<std::size_t>(micro_batch) * (segments_ + 1) + boundary];
+  }
+  BufferId& gradient(std::int32_t micro_batch, std::size_t boundary) {
+    return gradients_[static_cast<std::size_t>(micro_batch) * (segments_ + 1) + boundary];
+  }
+  BufferId& saved(std::int32_t micro_batch, std::size_t segment) {
+    return saved_[static_cast<std::size_t>(micro_batch) * segments_ + segment];
+  }
+  BufferId& kept(std::int32_t micro_batch, std::size_t segment) {
+    return kept_[static_cast<std::size_t>(micro_batch) * segments_ + segment];
+  }
+  std::size_t segments() const { return segments_; }
+
+ private:
+  std::size_t segments_;
+  std::vector<BufferId> values_, gradients_, saved_, kept_;
+};
+
+struct Tensors {
+  std::vector<std::vector<SegmentHome>> homes;  // [chunk][segment]
+  std::vector<ChunkTensors> chunks;
+  BufferId tokens, targets;             // resident: the loader fills them before the step; piece i of m = micro-batch i
+  bool table_gradient_written = false;  // Tying::Local: the table's part of the embedding's gradient buffer
+};
+
+// Makes the resident buffers of the pipeline rank: parameters (compute type), gradients (gradient type), optimizer states (fp32:
+// master unless the compute type is the master's, first and second moment).
+Tensors make_tensors(const Plan& plan, std::int32_t rank, const SharedIds& ids, Emitter& emit);
+
+}  // namespace steptwin

@@ -1,0 +1,93 @@
+#include "schedule/visits.h"
+
+#include <algorithm>
+
+#include "schedule/base/error.h"
+#include "schedule/mechanisms/gradient_order.h"
+#include "schedule/orders/actions.h"
+
+namespace steptwin {
+namespace {
+
+Phase phase_of(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::F:
+      return Phase::Forward;
+    case ActionKind::B:
+      return Phase::Backward;
+    case ActionKind::I:
+      return Phase::InputGrad;
+    case ActionKind::W:
+      return Phase::WeightGrad;
+    default:
+      return Phase::None;
+  }
+}
+
+void add_segments(const StagePlan& stage, const Action& action, Visits& visits) {
+  const std::size_t first = visits.size();
+  const auto count = static_cast<std::int32_t>(stage.segments.size());
+  for (std::int32_t k = 0; k < count; ++k) {
+    const std::int32_t segment = action.kind == ActionKind::F ? k : count - 1 - k;
+    const bool embedding = stage.segments[static_cast<std::size_t>(segment)].kind == SegmentKind::Embedding;
+    if (embedding && action.kind == ActionKind::I) continue;
+    visits.push_back(
+        {VisitKind::Segment, phase_of(action.kind), ActionKind::SendF, stage.chunk, segment, action.micro_batch, false, false});
+  }
+  if (visits.size() == first) return;
+  visits[first].opens = true;
+  visits.back().closes = true;
+}
+
+bool waits_for_other_stage(const Plan& plan, std::int32_t rank, const GradientEnd& end) {
+  if (plan.tying != Tying::Remote) return false;
+  const SegmentKind kind = plan.stage_at(rank, end.chunk).segments[static_cast<std::size_t>(end.segment)].kind;
+  return kind == SegmentKind::Embedding || kind == SegmentKind::Head;
+}
+
+void add_updates(const Plan& plan, std::int32_t rank, Visits& visits) {
+  std::vector<GradientEnd> order = gradient_order(plan, rank, visits);
+  std::stable_partition(order.begin(), order.end(), [&](const GradientEnd& end) { return !waits_for_other_stage(plan, rank, end); });
+  for (const GradientEnd& end : order)
+    visits.push_back({VisitKind::Update, Phase::Update, ActionKind::SendF, end.chunk, end.segment, -1, false, false});
+}
+
+}  // namespace
+
+Visits make_visits(const Plan& plan, std::int32_t rank) {
+  Visits visits;
+  for (const Action& action : plan.grid[static_cast<std::size_t>(rank)]) {
+    const StagePlan& stage = plan.stages[static_cast<std::size_t>(action.stage)];
+    if (is_compute(action.kind)) add_segments(stage, action, visits);
+    if (is_message(action.kind))
+      visits.push_back({VisitKind::Message, Phase::None, action.kind, stage.chunk, -1, action.micro_batch, false, false});
+  }
+  visits.push_back({VisitKind::GradientsDone, Phase::None, ActionKind::SendF, -1, -1, -1, false, false});
+  if (plan.scenario->optimizer == OptimizerKind::Adam) add_updates(plan, rank, visits);
+  return visits;
+}
+
+Visits recompute_layers(const Plan& plan, std::int32_t rank, const Visits& visits) {
+  Visits out;
+  out.reserve(visits.size() + visits.size() / 2);
+  for (const Visit& visit : visits) {
+    const bool backward = visit.kind == VisitKind::Segment && (visit.phase == Phase::Backward || visit.phase == Phase::InputGrad);
+    const bool enters_layer =
+        backward && plan.stage_at(rank, visit.chunk).segments[static_cast<std::size_t>(visit.segment)].kind == SegmentKind::Mlp;
+    if (enters_layer) {
+      Visit again = visit;
+      again.phase = Phase::Recompute;
+      again.closes = false;
+      again.segment = visit.segment - 1;
+      out.push_back(again);
+      again.opens = false;
+      again.segment = visit.segment;
+      out.push_back(again);
+    }
+    out.push_back(visit);
+    if (enters_layer) out.back().opens = false;
+  }
+  return out;
+}
+
+}  // namespace steptwin

@@ -1,0 +1,44 @@
+// Visits: the flat list of what one pipeline rank does, in issue order. Actions become visits of segments and messages; passes
+// on visits (recompute) insert more; mechanisms then weave ops around them (mechanisms/mechanism.h).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "schedule/ir/op.h"
+#include "schedule/orders/orders.h"
+
+namespace steptwin {
+
+struct Plan;
+
+enum class VisitKind : std::uint8_t {
+  Segment,        // one segment does `phase` for one micro-batch
+  Message,        // a SEND or RECV of the pipeline
+  GradientsDone,  // once, behind the last backward: every gradient has its last local contribution
+  Update,         // the optimizer step of one segment
+};
+
+struct Visit {
+  VisitKind kind = VisitKind::Segment;
+  Phase phase = Phase::None;               // Segment: F, R, B, I or W; Update: U
+  ActionKind message = ActionKind::SendF;  // Message only
+  std::int32_t chunk = -1;
+  std::int32_t segment = -1;  // index into the stage's segments; -1 for messages
+  std::int32_t micro_batch = -1;
+  bool opens = false, closes = false;  // first and last segment visit of its action
+  bool operator==(const Visit&) const = default;
+};
+using Visits = std::vector<Visit>;
+
+// The visits of one pipeline rank: every compute action as its segments (F ascending, B and I and W descending; the embedding has
+// no I), messages where the plan's lists have them, then GradientsDone and, with an optimizer, one Update per segment that has
+// parameters: in the order in which their gradients become final, a tied table that waits for another stage last.
+// UNSHARD, RESHARD and REDUCE_GRAD do nothing today: parameters are not sharded, gradients are reduced by data_parallel.cpp.
+Visits make_visits(const Plan& plan, std::int32_t rank);
+
+// Full recompute: before the backward (B or I) of a layer, its attention and MLP run forward again (phase R). The embedding and
+// the head are not recomputed.
+Visits recompute_layers(const Plan& plan, std::int32_t rank, const Visits& visits);
+
+}  // namespace steptwin
