@@ -1,0 +1,72 @@
+#include "sim/cost/analytic.h"
+
+#include <fmt/format.h>
+
+#include "schedule/base/error.h"
+#include "sim/cost/alpha_beta.h"
+#include "sim/cost/copy_path.h"
+#include "sim/cost/roofline.h"
+
+namespace steptwin {
+namespace {
+
+bool states_duration(const Op& op) { return op.given >= Duration(0); }
+
+// The kernels of the op's parts, in order.
+template <class Visit>
+void for_each_work(const Schedule& schedule, const Op& op, Visit visit) {
+  for (const ComputePart& part : schedule.parts_of(std::get<Compute>(op.body))) {
+    if (part.work.valid()) visit(schedule.works[part.work.value]);
+  }
+}
+
+std::size_t kernel_count(const Schedule& schedule, const Op& op) {
+  std::size_t count = 0;
+  for_each_work(schedule, op, [&](const Work& work) { count += work.kernels.size(); });
+  return count;
+}
+
+// A machine profile has no rates of host cores yet; the device's would be silently wrong.
+void must_be_on_device(const Program& program, const Op& op) {
+  const Lane& lane = program.lanes[op.lane.value];
+  if (lane.engine != Engine::Host && lane.engine != Engine::Storage) return;
+  Diagnostic problem;
+  problem.code = "NO-RATE";
+  problem.text = fmt::format("compute on lane {} of program {} runs on the host, for which the machine states no rates", lane.name,
+                             program.name);
+  problem.help = "give the op its duration, or put it on a compute lane";
+  throw InputError(problem);
+}
+
+}  // namespace
+
+Cost AnalyticCosts::compute(const Schedule& schedule, const Program& program, const Op& op) const {
+  if (states_duration(op)) return {op.given, Provenance::Given};
+  double time = 0;
+  for_each_work(schedule, op, [&](const Work& work) {
+    if (!work.kernels.empty()) must_be_on_device(program, op);
+    time += work_seconds(machine_.device, work);
+  });
+  return {ceil_ns(time), Provenance::Analytic};
+}
+
+Cost AnalyticCosts::copy(const Schedule& schedule, const Program& program, OpId id) const {
+  const Op& op = schedule.ops[id.value];
+  if (states_duration(op)) return {op.given, Provenance::Given};
+  return {ceil_ns(copy_seconds(machine_, copy_path(schedule, program, id))), Provenance::Analytic};
+}
+
+Cost AnalyticCosts::communicate(const Schedule&, const Program&, const Op& op, const CommShape& shape) const {
+  if (states_duration(op)) return {op.given, Provenance::Given};
+  return {ceil_ns(communication_seconds(machine_, op.body, shape)), Provenance::Analytic};
+}
+
+CostModel::Launch AnalyticCosts::launch(const Schedule& schedule, const Op& op) const {
+  if (std::holds_alternative<HostWait>(op.body)) return {};
+  if (!std::holds_alternative<Compute>(op.body)) return {machine_.host.transfer_launch, machine_.host.transfer_launch};
+  const std::size_t kernels = kernel_count(schedule, op);
+  if (kernels == 0) return {};
+  return {machine_.host.kernel_launch * static_cast<std::int64_t>(kernels), machine_.host.kernel_launch};
+}
+
+}  // namespace steptwin

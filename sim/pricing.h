@@ -1,0 +1,33 @@
+// Prices every op of every simulated rank once, before the engine runs: durations and host launch costs in ns.
+// Ranks whose channels lie alike on the machine share one table.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <vector>
+
+#include "schedule/ir/loop.h"
+#include "schedule/ir/matching.h"
+#include "sim/cost/cost_model.h"
+
+namespace steptwin {
+
+struct Price {
+  std::int64_t duration = 0;
+  LaunchNs launch;
+  auto operator<=>(const Price&) const = default;
+};
+
+// Few prices differ, so an op holds an index into the distinct ones.
+struct Pricing {
+  std::vector<Price> prices;
+  std::vector<std::vector<std::uint32_t>> index;  // [variant][local op] -> prices
+  std::vector<std::uint32_t> variant;             // [simulated rank] -> index
+
+  const Price& of(std::uint32_t rank, std::uint32_t op) const { return prices[index[variant[rank]][op]]; }
+};
+
+// `guard_value` false: guarded ops take no time.
+Pricing price(const Schedule& schedule, const Matching& matching, const CostModel& costs, bool guard_value);
+
+}  // namespace steptwin

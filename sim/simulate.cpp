@@ -1,0 +1,305 @@
+#include "sim/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "schedule/ir/text.h"
+#include "schedule/ir/times_buffer.h"
+#include "schedule/ir/verify.h"
+#include "sim/memory_curves.h"
+#include "sim/out_of_memory.h"
+#include "sim/pricing.h"
+#include "sim/rules.h"
+#include "traces/breakdown.h"
+
+namespace steptwin {
+namespace {
+
+std::vector<std::uint32_t> nodes_of_ranks(const Schedule& schedule, const Machine* machine) {
+  std::vector<std::uint32_t> out;
+  if (machine == nullptr) return out;
+  for (std::uint32_t r = 0; r < schedule.mesh.size(); ++r) out.push_back(static_cast<std::uint32_t>(machine->node_of(r)));
+  return out;
+}
+
+class Simulation {
+ public:
+  Simulation(const Schedule& schedule, const CostModel& costs, const Machine* machine, const SimulateOptions& options)
+      : schedule_(schedule), machine_(machine), options_(options) {
+    const bool shared = shares_between_ranks();
+    const bool fold = options.fold == FoldChoice::On || (options.fold == FoldChoice::Auto && !shared);
+    trace_.approximate_fold = fold && shared;
+    const auto node_of = nodes_of_ranks(schedule, machine);
+    matching_ = match(schedule, fold ? Folding::Exact : Folding::None, node_of);
+    pricing_ = price(schedule, matching_, costs, options.guard_value);
+    for (const ProgramTables& tables : matching_.tables) plans_.emplace_back(schedule, schedule.programs[tables.program.value]);
+    for (const SimRank& rank : matching_.ranks) {
+      shared_.node_of.push_back(node_of.empty() ? 0 : node_of[rank.rank.value]);
+      shared_.memory_plans.push_back(&plans_[rank.tables]);
+    }
+    if (machine != nullptr) {
+      shared_.fair_links = machine->sharing == LinkSharing::Fair;
+      shared_.compute_slots = static_cast<std::uint32_t>(std::max(machine->host.compute_slots, 0));
+    }
+    fill_ranks();
+  }
+
+  Trace run() {
+    const bool event = options_.engine == EngineChoice::Event || shared_.any();
+    bool finished = event ? run_event() : run_replay();
+    if (finished && machine_ != nullptr) judge_memory();
+    if (finished && trace_.outcome.status == Status::Ok && stalls_on_memory()) {
+      clear_times();
+      shared_.device_memory = machine_->device.memory.value;
+      finished = run_event();
+      if (finished) trace_.warnings.push_back("the host waits for memory: the active curve would exceed the device's capacity");
+    }
+    if (!finished) explain_stop();
+    finish_times();
+    return std::move(trace_);
+  }
+
+ private:
+  bool shares_between_ranks() const {
+    return machine_ != nullptr && (machine_->sharing == LinkSharing::Fair || machine_->host.compute_slots > 0);
+  }
+
+  void fill_ranks() {
+    for (const SimRank& rank : matching_.ranks) trace_.simulated.push_back(rank.rank);
+    for (std::uint32_t stand_in : matching_.stand_in)
+      trace_.stand_in.push_back(stand_in == Counterpart::kNobody ? RankId() : matching_.ranks[stand_in].rank);
+    first_starts_.resize(matching_.ranks.size());
+    step_ends_.resize(matching_.ranks.size());
+    peaks_.resize(matching_.ranks.size());
+    spans_.resize(matching_.ranks.size());
+    total_ops_ = 0;
+    for (const SimRank& rank : matching_.ranks) total_ops_ += (matching_.tables[rank.tables].nodes.size() - 1) * options_.steps;
+  }
+
+  void clear_times() {
+    for (auto& ends : step_ends_) ends.clear();
+    for (auto& peaks : peaks_) peaks.clear();
+    for (auto& spans : spans_) spans.clear();
+    trace_.samples.clear();
+    last_times_.clear();
+  }
+
+  Tick ticker() {
+    return [this](std::uint64_t done, std::int64_t now) {
+      if (options_.progress) options_.progress(done, total_ops_, at_ns(now));
+      return options_.stop == nullptr || !options_.stop->load(std::memory_order_relaxed);
+    };
+  }
+  RankDone recorder() {
+    return [this](std::uint32_t rank, std::uint32_t step, const OpTimes* times) { record(rank, step, times); };
+  }
+
+  bool run_replay() {
+    trace_.engine = "replay";
+    ReplayRules rules(pricing_, matching_, recorder(), ticker());
+    return run_loop(replay_, rules);
+  }
+  bool run_event() {
+    trace_.engine = "event";
+    event_rules_ = std::make_unique<EventRules>(pricing_, matching_, shared_, recorder(), ticker());
+    return run_loop(event_, *event_rules_);
+  }
+  template <class Loop, class Rules>
+  bool run_loop(std::unique_ptr<Loop>& loop, Rules& rules) {
+    last_times_.assign(matching_.ranks.size(), nullptr);
+    times_ = std::make_unique<TimesBuffer>(Loop::time_slots(matching_));
+    loop = std::make_unique<Loop>(matching_, rules, options_.steps, times_->data());
+    const bool finished = loop->run();
+    trace_.op_count = loop->ops_done();
+    stopped_ = loop->stopped();
+    return finished;
+  }
+
+  // A rank finished a repetition: its memory, its spans, its bounds.
+  void record(std::uint32_t rank, std::uint32_t step, const OpTimes* times) {
+    const ProgramTables& tables = matching_.tables[matching_.ranks[rank].tables];
+    const std::size_t ops = tables.nodes.size() - 1;
+    std::int64_t first = INT64_MAX, last = 0;
+    for (std::size_t i = 0; i < ops; ++i) {
+      first = std::min(first, times[i].start);
+      last = std::max(last, times[i].end);
+    }
+    if (step == 0) first_starts_[rank] = ops == 0 ? 0 : first;
+    step_ends_[rank].push_back(last);
+    last_times_[rank] = times;
+    MemoryResult memory;
+    const bool full = options_.detail == TraceDetail::Full;
+    walker_.walk(plans_[matching_.ranks[rank].tables], matching_.ranks[rank].rank, times,
+                 full ? MemoryWalker::Detail::Samples : MemoryWalker::Detail::Peaks, memory);
+    merge_peaks(peaks_[rank], memory.peaks);
+    trace_.samples.insert(trace_.samples.end(), memory.samples.begin(), memory.samples.end());
+    if (full) append_spans(rank, step, times, ops);
+  }
+
+  void append_spans(std::uint32_t rank, std::uint32_t step, const OpTimes* times, std::size_t ops) {
+    const std::uint32_t first_op = schedule_.programs[matching_.tables[matching_.ranks[rank].tables].program.value].first_op.value;
+    spans_[rank].reserve(spans_[rank].size() + ops);
+    for (std::uint32_t i = 0; i < ops; ++i) {
+      const OpTimes& t = times[i];
+      spans_[rank].push_back(
+          {step, matching_.ranks[rank].rank, OpId(first_op + i), at_ns(t.issue), at_ns(t.ready), at_ns(t.start), at_ns(t.end)});
+    }
+  }
+
+  static void merge_peaks(std::vector<MemoryPeak>& into, const std::vector<MemoryPeak>& from) {
+    if (into.empty()) into = from;
+    for (std::size_t i = 0; i < from.size(); ++i)
+      if (from[i].bytes > into[i].bytes) into[i] = from[i];
+  }
+
+  // ---- outcomes -------------------------------------------------------------------------------------------------------
+  void judge_memory() {
+    std::optional<std::pair<std::int64_t, Outcome>> first;  // the earliest request that cannot be met
+    for (std::uint32_t r = 0; r < matching_.ranks.size(); ++r) {
+      const auto request = first_over_capacity(schedule_, plans_[matching_.ranks[r].tables], Space::Device, machine_->device.memory);
+      if (!request) continue;
+      const OpTimes* times = last_times_[r];
+      const std::int64_t at = request->op == 0 ? 0 : times[request->op - 1].issue;
+      if (first && first->first <= at) continue;
+      first = {at, out_of_memory(schedule_, plans_[matching_.ranks[r].tables], matching_.ranks[r].rank, *request, at_ns(at))};
+    }
+    if (first) {
+      trace_.outcome = first->second;
+      return;
+    }
+    for (std::uint32_t r = 0; r < matching_.ranks.size(); ++r) {
+      const MemoryPeak* reserved = peak(r, Curve::Reserved);
+      if (reserved == nullptr || reserved->bytes <= machine_->device.memory) continue;
+      trace_.warnings.push_back(fmt::format("rank {} reserves {} bytes of {}: it fits only by flushing the cache", matching_.ranks[r].rank.value,
+                                            reserved->bytes.value, machine_->device.memory.value));
+    }
+  }
+
+  const MemoryPeak* peak(std::uint32_t rank, Curve curve) const {
+    for (const MemoryPeak& p : peaks_[rank])
+      if (p.space == Space::Device && p.curve == curve) return &p;
+    return nullptr;
+  }
+
+  bool stalls_on_memory() const {
+    if (machine_ == nullptr || machine_->device.memory.value == 0) return false;
+    for (std::uint32_t r = 0; r < matching_.ranks.size(); ++r) {
+      const MemoryPeak* active = peak(r, Curve::Active);
+      if (active != nullptr && active->bytes > machine_->device.memory) return true;
+    }
+    return false;
+  }
+
+  void explain_stop() {
+    if (stopped_) {
+      trace_.outcome = {Status::Interrupted, "stopped by a signal", {}, {}, {}, {}, {}, {}};
+      return;
+    }
+    trace_.outcome.status = Status::Deadlock;
+    const auto found = find_deadlock(schedule_);
+    if (!found.empty()) {
+      trace_.outcome.text = found.front().text;
+      trace_.outcome.details = found.front().details;
+      return;
+    }
+    trace_.outcome.text = "the step cannot go on: a host waits for memory that is freed only by ops behind it";
+    for (std::uint32_t r = 0; event_ && r < matching_.ranks.size(); ++r) {
+      if (!event_->host_stalled(r)) continue;
+      const OpId op(plans_[matching_.ranks[r].tables].first_op().value + event_->host_position(r));
+      trace_.outcome.details.push_back(fmt::format("rank {} stalls (wait_mem) before `{}`", matching_.ranks[r].rank.value, print_op(schedule_, op)));
+    }
+  }
+
+  // ---- times ----------------------------------------------------------------------------------------------------------
+  void finish_times() {
+    std::int64_t first = INT64_MAX, last = 0;
+    std::uint32_t slowest = 0;
+    std::size_t steps = options_.steps;
+    for (std::uint32_t r = 0; r < step_ends_.size(); ++r) {
+      steps = std::min(steps, step_ends_[r].size());
+      if (step_ends_[r].empty()) continue;
+      first = std::min(first, first_starts_[r]);
+      if (step_ends_[r].back() > last) {
+        last = step_ends_[r].back();
+        slowest = r;
+      }
+    }
+    if (first == INT64_MAX) first = 0;
+    trace_.makespan = Duration(std::max<std::int64_t>(last - first, 0));
+    std::int64_t origin = first;
+    if (steps > 1 && step_ends_[slowest].size() > 1) origin = step_ends_[slowest][step_ends_[slowest].size() - 2];
+    trace_.step_time = Duration(last - origin);
+    for (auto& peaks : peaks_) trace_.peaks.insert(trace_.peaks.end(), peaks.begin(), peaks.end());
+    const bool all_ran = steps == options_.steps;
+    for (std::uint32_t r = 0; all_ran && r < matching_.ranks.size(); ++r) break_down_rank(r, at_ns(origin));
+    for (auto& spans : spans_) trace_.spans.insert(trace_.spans.end(), spans.begin(), spans.end());
+    if (!all_ran && options_.detail == TraceDetail::Full) append_partial_spans();
+  }
+
+  void break_down_rank(std::uint32_t rank, SimTime origin) {
+    const std::size_t ops = matching_.tables[matching_.ranks[rank].tables].nodes.size() - 1;
+    std::vector<Span> own;
+    if (spans_[rank].empty()) {
+      append_spans(rank, options_.steps - 1, last_times_[rank], ops);
+      own = std::move(spans_[rank]);
+      spans_[rank].clear();
+    }
+    const std::span<const Span> last = own.empty() ? std::span<const Span>(spans_[rank]).last(ops) : std::span<const Span>(own);
+    trace_.breakdowns.push_back(break_down(schedule_, matching_.ranks[rank].rank, last, origin, trace_.step_time));
+    trace_.largest_rank_span = std::max(trace_.largest_rank_span, trace_.breakdowns.back().rank_span);
+  }
+
+  // Of a run that could not finish: the ops that ended.
+  void append_partial_spans() {
+    const auto collect = [this](const auto& loop) {
+      for (std::uint32_t r = 0; r < matching_.ranks.size(); ++r) {
+        if (loop.finished(r)) continue;
+        const ProgramTables& tables = matching_.tables[matching_.ranks[r].tables];
+        const std::uint32_t first_op = schedule_.programs[tables.program.value].first_op.value;
+        for (std::uint32_t i = 0; i + 1 < tables.nodes.size(); ++i) {
+          if (!loop.ended(r, i)) continue;
+          const OpTimes& t = loop.times(r)[i];
+          trace_.spans.push_back({loop.step(r), matching_.ranks[r].rank, OpId(first_op + i), at_ns(t.issue), at_ns(t.ready), at_ns(t.start), at_ns(t.end)});
+        }
+      }
+    };
+    if (event_) collect(*event_);
+    else if (replay_) collect(*replay_);
+    std::stable_sort(trace_.spans.begin(), trace_.spans.end(), [](const Span& a, const Span& b) {
+      return std::tie(a.rank, a.step, a.op) < std::tie(b.rank, b.step, b.op);
+    });
+  }
+
+  const Schedule& schedule_;
+  const Machine* machine_;
+  const SimulateOptions& options_;
+  Trace trace_;
+  Matching matching_;
+  Pricing pricing_;
+  SharedResources shared_;
+  std::vector<MemoryPlan> plans_;  // [tables]
+  MemoryWalker walker_;
+  std::unique_ptr<EngineLoop<ReplayRules>> replay_;
+  std::unique_ptr<EventRules> event_rules_;
+  std::unique_ptr<EngineLoop<EventRules>> event_;
+  std::unique_ptr<TimesBuffer> times_;
+  std::vector<std::int64_t> first_starts_;
+  std::vector<std::vector<std::int64_t>> step_ends_;  // [simulated rank][step]
+  std::vector<std::vector<MemoryPeak>> peaks_;
+  std::vector<std::vector<Span>> spans_;
+  std::vector<const OpTimes*> last_times_;            // of the last repetition; owned by the loop
+  std::uint64_t total_ops_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+Trace simulate(const Schedule& schedule, const CostModel& costs, const Machine* machine, const SimulateOptions& options) {
+  return Simulation(schedule, costs, machine, options).run();
+}
+
+}  // namespace steptwin
