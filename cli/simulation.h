@@ -1,0 +1,22 @@
+// Runs a subject: chooses its cost model, shows progress, heeds the stop flag.
+#pragma once
+
+#include <memory>
+
+#include "cli/options.h"
+#include "cli/session.h"
+#include "cli/subject.h"
+#include "sim/cost/cost_model.h"
+#include "sim/simulate.h"
+
+namespace steptwin {
+
+// given costs of the scenario, else analytic costs of the machine, else the durations stated in the schedule text.
+std::unique_ptr<CostModel> cost_model_of(const Subject& subject);
+
+// --engine, --fold, --trace, --steps (else the scenario's) and the scenario's overflow assumption.
+SimulateOptions simulate_options(const Options& options, const Subject& subject);
+
+Trace run_simulation(const Subject& subject, const CostModel& costs, SimulateOptions options, const Options& words, const Session& session);
+
+}  // namespace steptwin
