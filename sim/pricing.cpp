@@ -1,32 +1,27 @@
 #include "sim/pricing.h"
 
+#include <array>
 #include <map>
-#include <tuple>
-#include <unordered_map>
 
 namespace steptwin {
 namespace {
-
-// Ops that cost the same in one program: same work in the same place, whatever the micro-batch.
-using ComputeKey = std::tuple<std::uint32_t, std::uint32_t, Phase, std::uint32_t, std::int32_t, std::int32_t>;
 
 class Pricer {
  public:
   Pricer(const Schedule& schedule, const CostModel& costs, bool guard_value) : schedule_(schedule), costs_(costs), guard_value_(guard_value) {}
 
-  std::vector<std::uint32_t> prices(const ProgramTables& tables, const SimRank& rank, std::vector<Price>& distinct) {
+  std::vector<OpNode> priced(const ProgramTables& tables, const SimRank& rank, std::vector<Price>& distinct) {
     const Program& program = schedule_.programs[tables.program.value];
-    std::vector<std::uint32_t> out(program.op_count);
-    memo_.clear();
+    std::vector<OpNode> out = tables.nodes;
     for (std::uint32_t i = 0; i < program.op_count; ++i) {
       const Price price{duration(program, tables, rank, i), launch(program, tables, i)};
-      if (i > 0 && distinct[out[i - 1]] == price) {
-        out[i] = out[i - 1];
+      if (i > 0 && distinct[out[i - 1].price] == price) {
+        out[i].price = out[i - 1].price;
         continue;
       }
       const auto [it, fresh] = known_.try_emplace(price, static_cast<std::uint32_t>(distinct.size()));
       if (fresh) distinct.push_back(price);
-      out[i] = it->second;
+      out[i].price = it->second;
     }
     return out;
   }
@@ -57,18 +52,21 @@ class Pricer {
   }
 
   std::int64_t compute_duration(const Program& program, const Op& op, const Compute& compute) {
-    if (compute.part_count != 1) return ns(costs_.compute(schedule_, program, op).duration);
-    const ComputePart& part = schedule_.parts[compute.first_part];
-    const ComputeKey key{part.work.value, part.segment.value, part.phase, op.label.segment.value, op.label.layer, op.label.chunk};
-    const auto [it, fresh] = memo_.try_emplace(key, 0);
-    if (fresh) it->second = ns(costs_.compute(schedule_, program, op).duration);
-    return it->second;
+    const auto ask = [&] { return ns(costs_.compute(schedule_, program, op).duration); };
+    const WorkId work = compute.part_count == 1 ? schedule_.parts[compute.first_part].work : WorkId();
+    if (!work.valid() || costs_.compute_scope() != CostModel::ComputeScope::Work) return ask();
+    const auto engine = static_cast<std::size_t>(program.lanes[op.lane.value].engine);
+    std::vector<std::int64_t>& known = memo_[engine];
+    if (known.empty()) known.assign(schedule_.works.size(), kUnknown);
+    if (known[work.value] == kUnknown) known[work.value] = ask();
+    return known[work.value];
   }
 
+  static constexpr std::int64_t kUnknown = -1;
   const Schedule& schedule_;
   const CostModel& costs_;
   const bool guard_value_;
-  std::map<ComputeKey, std::int64_t> memo_;  // of one program
+  std::array<std::vector<std::int64_t>, kEngineCount> memo_;  // [engine of the lane][work]; for ComputeScope::Work
   std::map<Price, std::uint32_t> known_;
 };
 
@@ -81,8 +79,8 @@ Pricing price(const Schedule& schedule, const Matching& matching, const CostMode
   for (const SimRank& rank : matching.ranks) {
     std::vector<CommShape> shapes;
     for (const Counterpart& c : rank.counterparts) shapes.push_back(c.shape);
-    const auto [it, fresh] = known.try_emplace({rank.tables, std::move(shapes)}, static_cast<std::uint32_t>(out.index.size()));
-    if (fresh) out.index.push_back(pricer.prices(matching.tables[rank.tables], rank, out.prices));
+    const auto [it, fresh] = known.try_emplace({rank.tables, std::move(shapes)}, static_cast<std::uint32_t>(out.nodes.size()));
+    if (fresh) out.nodes.push_back(pricer.priced(matching.tables[rank.tables], rank, out.prices));
     out.variant.push_back(it->second);
   }
   return out;

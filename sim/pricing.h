@@ -18,13 +18,14 @@ struct Price {
   auto operator<=>(const Price&) const = default;
 };
 
-// Few prices differ, so an op holds an index into the distinct ones.
+// Few prices differ, so OpNode::price is an index into the distinct ones.
 struct Pricing {
   std::vector<Price> prices;
-  std::vector<std::vector<std::uint32_t>> index;  // [variant][local op] -> prices
-  std::vector<std::uint32_t> variant;             // [simulated rank] -> index
+  std::vector<std::vector<OpNode>> nodes;  // [variant]: the nodes of its tables, priced
+  std::vector<std::uint32_t> variant;      // [simulated rank]
 
-  const Price& of(std::uint32_t rank, std::uint32_t op) const { return prices[index[variant[rank]][op]]; }
+  const OpNode* of_rank(std::uint32_t rank) const { return nodes[variant[rank]].data(); }
+  const Price& of(std::uint32_t rank, std::uint32_t op) const { return prices[of_rank(rank)[op].price]; }
 };
 
 // `guard_value` false: guarded ops take no time.

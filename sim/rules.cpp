@@ -4,38 +4,39 @@
 
 namespace steptwin {
 
-FixedCosts::FixedCosts(const Pricing& pricing, const Matching& matching, RankDone done, Tick tick)
-    : prices_(pricing.prices.data()), done_(std::move(done)), tick_(std::move(tick)) {
-  for (std::size_t r = 0; r < matching.ranks.size(); ++r) index_.push_back(pricing.index[pricing.variant[r]].data());
-}
+FixedCosts::FixedCosts(const Pricing& pricing, RankDone done, Tick tick)
+    : pricing_(&pricing), prices_(pricing.prices.data()), done_(std::move(done)), tick_(std::move(tick)) {}
 
 EventRules::EventRules(const Pricing& pricing, const Matching& matching, const SharedResources& shared, RankDone done, Tick tick)
-    : FixedCosts(pricing, matching, std::move(done), std::move(tick)), matching_(matching), shared_(shared) {
+    : FixedCosts(pricing, std::move(done), std::move(tick)), matching_(matching), shared_(shared) {
   std::uint32_t nodes = 1;
   for (std::uint32_t node : shared.node_of) nodes = std::max(nodes, node + 1);
   free_slots_.assign(nodes, shared.compute_slots);
   slot_queue_.resize(nodes);
   if (shared.device_memory == 0) return;
   memory_.resize(matching.ranks.size());
-  foreign_last_.resize(matching.ranks.size());
+  foreign_last_.resize(matching.tables.size());
   for (std::uint32_t r = 0; r < matching.ranks.size(); ++r) {
     const MemoryPlan& plan = *shared.memory_plans[r];
-    foreign_last_[r].resize(matching.tables[matching.ranks[r].tables].nodes.size());
-    for (std::uint32_t b = 0; b < plan.buffers().size(); ++b)
-      for (const auto* use = plan.uses_begin(plan.buffers()[b]); use != plan.uses_end(plan.buffers()[b]); ++use)
-        if (use->foreign) foreign_last_[r][use->last].push_back(b);
+    auto& last = foreign_last_[matching.ranks[r].tables];
+    if (last.empty()) {
+      last.resize(matching.tables[matching.ranks[r].tables].nodes.size());
+      for (std::uint32_t b = 0; b < plan.buffers().size(); ++b)
+        for (const auto* use = plan.uses_begin(plan.buffers()[b]); use != plan.uses_end(plan.buffers()[b]); ++use)
+          if (use->foreign) last[use->last].push_back(b);
+    }
     start_memory(r);
   }
 }
 
 bool EventRules::takes_slot(std::uint32_t rank, std::uint32_t op) const {
   if (shared_.compute_slots == 0) return false;
-  return matching_.tables[matching_.ranks[rank].tables].nodes[op].kind == OpNode::Kind::Local && duration(rank, op) > 0;
+  const OpNode& node = nodes(rank)[op];
+  return (node.flags & OpNode::kCompute) && duration(node) > 0;
 }
 
 bool EventRules::needs_turn(std::uint32_t rank, std::uint32_t op) const {
-  const auto kind = matching_.tables[matching_.ranks[rank].tables].nodes[op].kind;
-  return kind == OpNode::Kind::Local ? takes_slot(rank, op) : shared_.fair_links;
+  return nodes(rank)[op].kind == OpNode::Kind::Local ? takes_slot(rank, op) : shared_.fair_links;
 }
 
 void EventRules::begin(Loop& loop, std::uint32_t rank, std::uint32_t op, std::int64_t start) {
@@ -75,7 +76,7 @@ void EventRules::ended(Loop& loop, std::uint32_t rank, std::uint32_t op, std::in
   if (shared_.device_memory == 0) return;
   RankMemory& memory = memory_[rank];
   bool freed = false;
-  for (std::uint32_t b : foreign_last_[rank][op]) {
+  for (std::uint32_t b : foreign_last_[matching_.ranks[rank].tables][op]) {
     if (--memory.open_uses[b] == 0 && memory.dropped[b]) {
       memory.active -= shared_.memory_plans[rank]->buffers()[b].bytes;
       freed = true;

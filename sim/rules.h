@@ -19,18 +19,19 @@ using Tick = std::function<bool(std::uint64_t ops_done, std::int64_t now)>;  // 
 
 class FixedCosts {
  public:
-  FixedCosts(const Pricing& pricing, const Matching& matching, RankDone done, Tick tick);
+  FixedCosts(const Pricing& pricing, RankDone done, Tick tick);
 
-  std::int64_t duration(std::uint32_t rank, std::uint32_t op) const { return prices_[index_[rank][op]].duration; }
-  LaunchNs launch(std::uint32_t rank, std::uint32_t op) const { return prices_[index_[rank][op]].launch; }
+  const OpNode* nodes(std::uint32_t rank) const { return pricing_->of_rank(rank); }
+  std::int64_t duration(const OpNode& node) const { return prices_[node.price].duration; }
+  LaunchNs launch(const OpNode& node) const { return prices_[node.price].launch; }
   bool tick(std::uint64_t done, std::int64_t now) const { return !tick_ || tick_(done, now); }
   void rank_done(std::uint32_t rank, std::uint32_t step, const OpTimes* times) const {
     if (done_) done_(rank, step, times);
   }
 
  private:
+  const Pricing* pricing_;
   const Price* prices_;
-  std::vector<const std::uint32_t*> index_;  // [simulated rank]
   RankDone done_;
   Tick tick_;
 };
@@ -105,7 +106,7 @@ class EventRules : public FixedCosts {
   std::vector<std::uint32_t> free_slots_;                                      // [node]
   std::vector<std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>>> slot_queue_;
   std::vector<RankMemory> memory_;
-  std::vector<std::vector<std::vector<std::uint32_t>>> foreign_last_;          // [rank][op] -> buffers whose last foreign use on a lane it is
+  std::vector<std::vector<std::vector<std::uint32_t>>> foreign_last_;          // [tables][op] -> buffers whose last foreign use on a lane it is
 };
 
 // Max-min fair shares: flows over ports of capacity 1 each; progressive filling (Bertsekas & Gallager, Data Networks, 6.5.2).

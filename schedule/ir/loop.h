@@ -5,8 +5,9 @@
 //
 // Rules is a policy class:
 //   static constexpr bool kTimed;                       false: replay, true: event
-//   std::int64_t duration(rank, op)                     ns; guards already applied
-//   LaunchNs launch(rank, op)                           issue cost
+//   const OpNode* nodes(rank)                           the rank's ops (those of its tables; `price` is the rule's own)
+//   std::int64_t duration(node)                         ns; guards already applied
+//   LaunchNs launch(node)                               issue cost
 //   bool tick(ops_done, now)                            called now and then; false stops the loop
 //   void rank_done(rank, step, const OpTimes*)          a rank finished a repetition (its times may be overwritten afterwards)
 //   timed only: bool needs_turn(rank, op)               the op must begin in time order (it uses something shared)
@@ -124,6 +125,7 @@ class EngineLoop {
     std::int64_t last_end = 0;
     std::uint32_t posted = 0, done = 0;   // of this step
     const std::uint32_t* ops = nullptr;   // the FIFO: local ops
+    std::uint32_t last_posted = 0;        // local op
     std::uint32_t peer = Counterpart::kNobody, peer_channel = 0;  // message: rank and its channel; collective: instance
   };
   struct RankState {
@@ -174,7 +176,7 @@ class EngineLoop {
       const SimRank& sim = matching_.ranks[i];
       const ProgramTables& t = matching_.tables[sim.tables];
       RankState& r = ranks_[i];
-      r.nodes = t.nodes.data(), r.deps = t.deps.data(), r.lane_ops = t.lane_ops.data(), r.tables = &t;
+      r.nodes = rules_.nodes(static_cast<std::uint32_t>(i)), r.deps = t.deps.data(), r.lane_ops = t.lane_ops.data(), r.tables = &t;
       r.lanes = t.lanes, r.op_count = static_cast<std::uint32_t>(t.nodes.size() - 1);
       r.times = times + ops, r.lane = lanes_.data() + lanes, r.heads = heads_.data() + heads, r.channels = channels_.data() + channels;
       r.waits = r.heads + t.lanes + 1;
@@ -330,6 +332,12 @@ class EngineLoop {
 
   bool advance_host(std::uint32_t index, RankState& r, std::uint32_t target) {
     if (r.host_wait != kNone) return false;
+    if constexpr (Rules::kTimed) {
+      if (rules_.host_in_time() && target + 1 < r.op_count) {  // never late: it goes as far as it can
+        advance_host(index, r, r.op_count - 1);
+        return r.heads[r.lanes] > target;
+      }
+    }
     std::uint32_t& cursor = r.heads[r.lanes];
     while (cursor <= target) {
       const std::uint32_t op = cursor;
@@ -351,7 +359,7 @@ class EngineLoop {
       if constexpr (Rules::kTimed) {
         if (!host_may_issue(index, r, op)) return false;
       }
-      const LaunchNs launch = rules_.launch(index, op);
+      const LaunchNs launch = rules_.launch(r.nodes[op]);
       t.issue = r.host_time + launch.total;
       t.ready = r.host_time + launch.first;
       r.host_time = t.issue;
@@ -377,11 +385,11 @@ class EngineLoop {
     OpTimes& t = r.times[op];
     if constexpr (Rules::kTimed) {
       r.waits[l] = kPosted;
-      t.end = rules_.duration(index, op);
+      t.end = rules_.duration(r.nodes[op]);
       begin_at(index, op, t.ready);
     } else {
       t.start = t.ready;
-      t.end = std::max(t.start + rules_.duration(index, op), t.issue);
+      t.end = std::max(t.start + rules_.duration(r.nodes[op]), t.issue);
       advance_lane(index, r, lane, l, op, t.end);
     }
   }
@@ -408,6 +416,9 @@ class EngineLoop {
   }
 
   void wake_host_lanes(std::uint32_t index, RankState& r) {
+    if constexpr (Rules::kTimed) {
+      if (rules_.host_in_time() && r.op_count > 0) advance_host(index, r, r.op_count - 1);
+    }
     for (std::uint32_t l = 0; l < r.lanes; ++l) {
       if (r.waits[l] != kHost) continue;
       r.waits[l] = kNone;
@@ -452,15 +463,23 @@ class EngineLoop {
   [[gnu::always_inline]] void post(std::uint32_t index, RankState& r, std::uint32_t op, const OpNode& node) {
     ChannelState& channel = r.channels[node.channel];
     ++channel.posted;
+    channel.last_posted = op;
     if (channel.peer == Counterpart::kNobody) return;
     const std::int64_t ready = r.times[op].ready;
     if (node.kind == OpNode::Kind::Message) {
       RankState& o = ranks_[channel.peer];
       const ChannelState& theirs = o.channels[channel.peer_channel];
       if (o.step != r.step || theirs.posted <= node.sequence) return;
-      const std::uint32_t peer_op = theirs.ops[node.sequence];
-      const std::int64_t duration = std::max(rules_.duration(index, op), rules_.duration(channel.peer, peer_op));
-      start_transfer(index, op, std::max(ready, o.times[peer_op].ready), duration);
+      // Outside groups a channel has one op posted at a time: no look into the FIFO.
+      const std::uint32_t peer_op = theirs.posted == node.sequence + 1 ? theirs.last_posted : theirs.ops[node.sequence];
+      const std::int64_t duration = std::max(rules_.duration(node), rules_.duration(o.nodes[peer_op]));
+      const std::int64_t start = std::max(ready, o.times[peer_op].ready);
+      if constexpr (Rules::kTimed) {
+        start_transfer(index, op, start, duration);
+      } else {
+        finish_op(channel.peer, peer_op, start, start + duration);
+        finish_op(index, op, start, start + duration);
+      }
       return;
     }
     InstanceState& open = instances_[channel.peer];
@@ -468,7 +487,7 @@ class EngineLoop {
     if (slot == open.end()) slot = open.insert(open.end(), Slot{r.step, node.sequence, 0, 0, 0});
     ++slot->arrived;
     slot->ready = std::max(slot->ready, ready);
-    slot->duration = std::max(slot->duration, rules_.duration(index, op));
+    slot->duration = std::max(slot->duration, rules_.duration(node));
     if (slot->arrived < matching_.instances[channel.peer].members.size()) return;
     const Slot full = *slot;
     open.erase(slot);

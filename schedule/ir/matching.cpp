@@ -122,7 +122,7 @@ class TableBuilder {
     node.channel = static_cast<std::uint16_t>(index);
     auto& fifo = out_.channels[node.channel].ops;
     node.sequence = static_cast<std::uint32_t>(fifo.size());
-    if (!fifo.empty() && group.valid() && ops()[fifo.back()].group == group) node.flags |= OpNode::kFollows;
+    if (!fifo.empty() && group.valid() && ops()[fifo.back()].group == group) set(node, OpNode::kFollows);
     else if (!fifo.empty() && lane_of(fifo.back()) != node.lane) watch(fifo.back());
     fifo.push_back(i);
   }
@@ -132,9 +132,10 @@ class TableBuilder {
     for (std::uint32_t i = 0; i < program_.op_count; ++i) {
       const Op& op = ops()[i];
       OpNode& node = out_.nodes[i];
-      node.lane = static_cast<std::uint16_t>(lane_of(i));
-      if (op.group.valid()) node.flags |= OpNode::kGrouped;
-      if (op.group.valid() && op.group != previous_group) node.flags |= OpNode::kGroupFirst;
+      node.lane = static_cast<std::uint8_t>(lane_of(i));
+      if (std::holds_alternative<Compute>(op.body)) set(node, OpNode::kCompute);
+      if (op.group.valid()) set(node, OpNode::kGrouped);
+      if (op.group.valid() && op.group != previous_group) set(node, OpNode::kGroupFirst);
       previous_group = op.group;
       if (comm_of(op.body).valid()) fill_communication(node, i, op.group);
       if (const auto* wait = std::get_if<HostWait>(&op.body)) {
@@ -159,7 +160,8 @@ class TableBuilder {
     out_.nodes[program_.op_count].dep_begin = static_cast<std::uint32_t>(out_.deps.size());
   }
 
-  void watch(std::uint32_t op) { out_.nodes[op].flags |= OpNode::kWatched; }
+  static void set(OpNode& node, std::uint8_t flag) { node.flags = static_cast<std::uint8_t>((node.flags | flag) & 63); }
+  void watch(std::uint32_t op) { set(out_.nodes[op], OpNode::kWatched); }
 
   const Schedule& schedule_;
   const Program& program_;
@@ -182,6 +184,15 @@ CommShape shape_of(const Context& context, const std::vector<RankId>& members) {
     i = j;
   }
   return shape;
+}
+
+std::uint32_t find_channel(const Context& context, const ProgramTables& tables, RankId of, CommId comm, bool send, RankId peer) {
+  for (std::uint32_t c = 0; c < tables.channels.size(); ++c) {
+    const Channel& channel = tables.channels[c];
+    if (channel.collective || channel.comm != comm || channel.send != send) continue;
+    if (context.peer_rank(comm, tables.peers[channel.peer_slot].second, of) == peer) return c;
+  }
+  return Counterpart::kNobody;
 }
 
 // Assigns tables to ranks and refines classes until stable.
@@ -231,7 +242,13 @@ class Classifier {
 
   bool same_node(RankId a, RankId b) const { return context_.node_of.empty() || context_.node_of[a.value] == context_.node_of[b.value]; }
 
-  // What a rank's channels look like from its class: counterpart classes and network levels.
+  // Message channel: the channel of the other rank that it meets. Two ranks may send to one class and yet meet different FIFOs there.
+  std::uint32_t channel_met(RankId rank, RankId other, const Channel& channel) const {
+    const std::uint32_t tables = tables_of_[other.value];
+    return tables == kNone ? kNone : find_channel(context_, out_.tables[tables], other, channel.comm, !channel.send, rank);
+  }
+
+  // What a rank's channels look like from its class: what they meet, in which classes, over which network levels.
   std::vector<std::uint32_t> signature(RankId rank, std::map<std::vector<std::uint32_t>, std::uint32_t>& instance_ids,
                                        std::vector<std::vector<std::uint32_t>>& instance_signature) const {
     std::vector<std::uint32_t> out{class_of_[rank.value]};
@@ -240,6 +257,7 @@ class Classifier {
         const auto& [comm, peer] = out_.tables[tables_of_[rank.value]].peers[channel.peer_slot];
         const RankId other = context_.peer_rank(comm, peer, rank);
         out.push_back(class_of_[other.value]);
+        out.push_back(channel_met(rank, other, channel));
         out.push_back(same_node(rank, other) ? 1 : 0);
         continue;
       }
@@ -289,15 +307,6 @@ class Classifier {
   std::vector<std::vector<CommShape>> shapes_;
   std::size_t classes_ = 0;
 };
-
-std::uint32_t find_channel(const Context& context, const ProgramTables& tables, RankId of, CommId comm, bool send, RankId peer) {
-  for (std::uint32_t c = 0; c < tables.channels.size(); ++c) {
-    const Channel& channel = tables.channels[c];
-    if (channel.collective || channel.comm != comm || channel.send != send) continue;
-    if (context.peer_rank(comm, tables.peers[channel.peer_slot].second, of) == peer) return c;
-  }
-  return Counterpart::kNobody;
-}
 
 std::uint32_t collective_channel(const ProgramTables& tables, CommId comm) {
   for (std::uint32_t c = 0; c < tables.channels.size(); ++c)
@@ -366,7 +375,7 @@ class InstanceTable {
 Matching match(const Schedule& schedule, Folding folding, const std::vector<std::uint32_t>& node_of) {
   Context context{schedule, {}, node_of};
   for (const Communicator& comm : schedule.communicators) context.comms.push_back(expand(schedule.mesh, comm));
-  for (const Program& program : schedule.programs) invariant(program.lanes.size() < 0xffff, "fewer than 65535 lanes a program");
+  for (const Program& program : schedule.programs) invariant(program.lanes.size() < 255, "fewer than 255 lanes a program");
   Matching out;
   Classifier classifier(context, folding, out);
   classifier.run();

@@ -6,8 +6,8 @@
 // one peer. The k-th op of a channel meets the k-th op of the counterpart channel(s).
 //
 // Folding: ranks are grouped into classes that behave alike under fixed costs. Start from (program, per-rank tables); split
-// a class while two of its ranks differ, for any channel, in the nodes it spans or in the classes of its counterparts; one
-// rank per class is simulated. Exact for fixed costs; without folding every rank is its own class.
+// a class while two of its ranks differ, for any channel, in the nodes it spans, in the classes of its counterparts or in the
+// channels it meets there; one rank per class is simulated. Exact for fixed costs; without folding every rank is its own class.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +33,16 @@ struct OpNode {
   static constexpr std::uint8_t kGroupFirst = 2;   // first op of a group
   static constexpr std::uint8_t kGrouped = 4;
   static constexpr std::uint8_t kFollows = 8;      // the op before it on its channel is in its own group
+  static constexpr std::uint8_t kCompute = 16;     // Local: a Compute, not a Copy
   std::uint32_t dep_begin = 0;     // into ProgramTables::deps
   std::uint32_t sequence = 0;      // Message, Collective: k on its channel. HostWait: local target op
+  std::uint32_t price = 0;         // left to whoever prices the ops: lies here so that the engine reads one stream
   std::uint16_t channel = 0;       // Message, Collective: index into ProgramTables::channels
-  std::uint16_t lane = 0;          // the host (lane number `lanes`) for HostWait
-  Kind kind = Kind::Local;
-  std::uint8_t flags = 0;
+  std::uint8_t lane = 0;           // the host (lane number `lanes`) for HostWait
+  Kind kind : 2 = Kind::Local;
+  std::uint8_t flags : 6 = 0;
 };
+static_assert(sizeof(OpNode) == 16);
 
 struct Channel {
   CommId comm;

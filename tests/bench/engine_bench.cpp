@@ -117,7 +117,7 @@ Measured measure(std::int64_t micro_batches, bool print) {
   for (const ProgramTables& t : matching.tables) plans.emplace_back(schedule, schedule.programs[t.program.value]);
   TimesBuffer times(schedule.ops.size());
   const auto run_replay = [&](RankDone done) {
-    ReplayRules rules(pricing, matching, std::move(done), {});
+    ReplayRules rules(pricing, std::move(done), {});
     EngineLoop<ReplayRules> loop(matching, rules, 1, times.data());
     if (!loop.run()) throw std::runtime_error("deadlock");
   };
