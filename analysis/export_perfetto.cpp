@@ -71,7 +71,9 @@ class Exporter {
     std::vector<RankId> simulated;
     store_.for_each("SELECT rank, stand_in, coordinates, stages, program FROM rank_summary WHERE run_id = ?1 ORDER BY rank", {run_},
                     [&](const Row& row) {
-                      const RankId rank(static_cast<std::uint32_t>(row.integer(0))), stand_in(static_cast<std::uint32_t>(row.integer(1)));
+                      if (row.integer(0) != static_cast<std::int64_t>(stand_in_.size())) throw_damaged("the list of ranks");
+                      const RankId rank(static_cast<std::uint32_t>(row.integer(0)));
+                      const RankId stand_in(static_cast<std::uint32_t>(checked_index(row.integer(1), UINT32_MAX, "the stand-in of a rank")));
                       stand_in_.push_back(stand_in);
                       describe_.push_back(describe(row.text(2), row.text(3)));
                       if (rank == stand_in) simulated.push_back(rank);

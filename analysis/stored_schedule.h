@@ -1,4 +1,5 @@
 // The parts of a stored schedule that a reader of spans needs again and again, read once: ops by id, lanes, who a peer is.
+// What is read is checked against what it indexes: tables of a damaged file end in EnvironmentError (Database), not in a wrong access.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +25,14 @@ struct StoredOp {
   Direction direction = Direction::None;
 };
 
+[[noreturn]] void throw_damaged(const char* what);
+// `value` when it is below `limit`; damaged otherwise.
+std::size_t checked_index(std::int64_t value, std::size_t limit, const char* what);
+
 class StoredSchedule {
  public:
   const StoredOp& op(std::uint32_t id) const;
-  const std::vector<std::string>& lanes(std::uint32_t program) const { return lanes_[program]; }
+  const std::vector<std::string>& lanes(std::uint32_t program) const { return lanes_.at(program); }
   // Index of the op's lane; the lane after the last is the issuing thread.
   std::uint32_t lane_of(const StoredOp& op) const;
   std::string_view text(std::int64_t id) const;

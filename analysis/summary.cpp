@@ -253,9 +253,4 @@ RunSummary load_summary(const Store& store, std::int64_t run_id) {
   return s;
 }
 
-std::optional<double> bubble_theory(const std::string& order, std::int64_t stages, std::int64_t micro_batches) {
-  if ((order != "gpipe" && order != "1f1b") || stages < 1 || micro_batches < 1) return std::nullopt;
-  return static_cast<double>(stages - 1) / static_cast<double>(micro_batches + stages - 1);
-}
-
 }  // namespace steptwin

@@ -71,7 +71,4 @@ std::vector<Metric> metrics_of(const RunSummary& summary);
 // What summarize gave, from the store. `run_id` must exist (Store::resolve).
 RunSummary load_summary(const Store& store, std::int64_t run_id);
 
-// Bubble of p equal stages and m micro-batches without communication, where a closed form is known: (p-1)/(m+p-1) for gpipe and 1f1b.
-std::optional<double> bubble_theory(const std::string& order, std::int64_t stages, std::int64_t micro_batches);
-
 }  // namespace steptwin

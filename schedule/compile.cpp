@@ -104,6 +104,15 @@ void build_program(const Plan& plan, std::int32_t rank, const SharedIds& ids, co
 
 }  // namespace
 
+OrderOptions order_options(const Scenario& scenario) {
+  OrderOptions options;
+  options.ranks = axis_size(scenario.mesh, "pp");
+  options.micro_batches = static_cast<std::int32_t>(scenario.micro_batches);
+  options.warm_up = scenario.warm_up;
+  options.backward_descending = scenario.backward_descending;
+  return options;
+}
+
 ActionGrid scenario_actions(const Scenario& scenario) {
   if (scenario.order == "csv") return csv_actions(scenario);
   const OrderEntry* order = find_order(scenario.order);
@@ -114,11 +123,7 @@ ActionGrid scenario_actions(const Scenario& scenario) {
     refuse(scenario, "ORDER-NAME", fmt::format("no schedule order '{}'", scenario.order),
            near.empty() ? "use " + names.front() : "did you mean '" + near + "'?");
   }
-  OrderOptions options;
-  options.ranks = axis_size(scenario.mesh, "pp");
-  options.micro_batches = static_cast<std::int32_t>(scenario.micro_batches);
-  options.warm_up = scenario.warm_up;
-  return order->make(options);
+  return order->make(order_options(scenario));
 }
 
 std::vector<std::int64_t> stage_layers(const Scenario& scenario, std::int32_t stages) {
@@ -137,6 +142,13 @@ std::vector<std::int64_t> stage_layers(const Scenario& scenario, std::int32_t st
     refuse(scenario, "PARTITION", fmt::format("layers_per_stage sums to {}, the model has {} layers", sum, layers),
            "use numbers >= 0 that add up to the layers");
   return given;
+}
+
+// Per micro-batch: two segments a layer in each phase, embedding and head in two, a send and a receive each way between stages.
+double rough_op_count(const Scenario& scenario) {
+  const double phases = scenario.recompute == RecomputeMode::Full || scenario.order == "csv" ? 3 : 2;
+  const double messages = 4.0 * static_cast<double>(axis_size(scenario.mesh, "pp") - 1);
+  return static_cast<double>(scenario.micro_batches) * (2 * phases * static_cast<double>(scenario.model.layers) + 4 + messages);
 }
 
 Schedule compile(const Scenario& scenario, const StageCosts&) {

@@ -4,12 +4,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "schedule/ir/limits.h"
 #include "schedule/scenario_parts.h"
 
 namespace steptwin {
 namespace {
 
-constexpr double kMostRanks = 4194304;  // 2^22, far above any cluster
+constexpr double kMostRanks = kMaxRanks;  // of a schedule
 constexpr double kMostOps = 4e8;        // what ids and memory can carry
 constexpr double kMostFlops = 4e18;     // of one micro-batch: int64 with room for sums
 constexpr double kMostBytes = 1e17;     // of parameters, or of everything kept for one step
@@ -196,8 +197,8 @@ void note_micro_batches(ScenarioReading& r) {
          fmt::format("--set batch.micro_batches={}", p));
   if (r.scenario.order == "gpipe" && m < 4 * p)  // GPipe: "negligible when M >= 4K"
     warn(r, Severity::Warning, "FEW-MICRO-BATCHES", at,
-         fmt::format("gpipe with {} micro-batches on {} stages: the bubble is {:.0f} % of the step", m, p, 100 * d(p - 1) / d(m + p - 1)),
-         fmt::format("--set batch.micro_batches={} brings it below 20 %", 4 * p));
+         fmt::format("gpipe with {} micro-batches on {} stages: even equal stages idle {:.0f} % of the step", m, p, 100 * d(p - 1) / d(m + p - 1)),
+         fmt::format("--set batch.micro_batches={} brings that below 20 %", 4 * p));
 }
 
 }  // namespace

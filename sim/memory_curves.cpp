@@ -12,9 +12,6 @@ namespace {
 constexpr std::uint32_t kNoOp = 0xffffffffu;
 using Stamp = std::pair<std::int64_t, std::uint32_t>;
 
-// The host's clock when it comes to op k: issued(k-1).
-std::int64_t host_before(const OpTimes* times, std::uint32_t op) { return op == 0 ? 0 : times[op - 1].issue; }
-
 // Sorts by time, equal times by index. The stamps of a schedule spread over its run and come almost in order, so they are dealt
 // into n/2 or fewer equal slices of time (each small) and every slice is sorted. Times are >= 0.
 void sort_by_time(std::vector<Stamp>& v, std::vector<Stamp>& scratch, std::vector<std::uint32_t>& slices) {
@@ -75,14 +72,19 @@ MemoryPlan::MemoryPlan(const Schedule& schedule, const Program& program)
   std::stable_sort(by_last_.begin(), by_last_.end(), [this](std::uint32_t a, std::uint32_t b) { return buffers_[a].last < buffers_[b].last; });
 }
 
-// One entry per (buffer, lane): space for every access first, then the used front of each buffer's part is kept.
+// One entry per (buffer, lane): space for every access first, then the used front of each buffer's part is kept. Members of a group
+// may start in any order, so those of the group that begins the use have entries of their own.
 void MemoryPlan::collect_uses(const Schedule& schedule, const Program& program, const std::vector<std::uint32_t>& slot) {
   const auto each_access = [&](auto&& visit) {
     for (std::uint32_t i = 0; i < program.op_count; ++i) {
       const OpId id(program.first_op.value + i);
-      const LaneId lane = schedule.ops[id.value].lane;
-      for (const Access& access : schedule.accesses_of(id))
-        if (slot[access.buffer.value] != kNoOp) visit(i, static_cast<std::uint16_t>(lane.valid() ? lane.value : lanes_), slot[access.buffer.value]);
+      const Op& op = schedule.ops[id.value];
+      const auto use = [&](BufferId buffer) {  // a HostWait before the life begins does not count
+        const std::uint32_t s = slot[buffer.value];
+        if (s != kNoOp && i >= buffers_[s].first) visit(i, static_cast<std::uint16_t>(op.lane.valid() ? op.lane.value : lanes_), s);
+      };
+      for (const Access& access : schedule.accesses_of(id)) use(access.buffer);
+      if (op.guard.valid()) use(op.guard);
     }
   };
   std::vector<std::uint32_t> begin(buffers_.size() + 1, 0);
@@ -92,10 +94,14 @@ void MemoryPlan::collect_uses(const Schedule& schedule, const Program& program, 
   std::vector<LaneUse> room(begin.back());
   std::vector<std::uint32_t> filled = begin;
   each_access([&](std::uint32_t op, std::uint16_t lane, std::uint32_t s) {
+    const GroupId group = schedule.ops[program.first_op.value + op].group;
+    const auto together = [&](const LaneUse& known) {
+      return known.lane == lane && !(group.valid() && schedule.ops[program.first_op.value + known.use.first].group == group);
+    };
     std::uint32_t at = begin[s];
-    while (at < filled[s] && room[at].lane != lane) ++at;
+    while (at < filled[s] && !together(room[at])) ++at;
     if (at < filled[s]) room[at].use.last = op;
-    else room[filled[s]++] = {lane, {op, op, lane != buffers_[s].home}};
+    else room[filled[s]++] = {lane, {op, op, lane != buffers_[s].home && lane != lanes_}};  // a HostWait ends before the drop
   });
   for (std::size_t s = 0; s < buffers_.size(); ++s) {
     buffers_[s].use_begin = static_cast<std::uint32_t>(uses_.size());
@@ -143,7 +149,7 @@ void MemoryWalker::host_curves(const MemoryPlan& plan, const OpTimes* times) {
   std::array<std::int64_t, kSpaces> allocated{}, active{}, reserved{};
   for (std::size_t s = 0; s < kSpaces; ++s) {
     allocated[s] = active[s] = reserved[s] = plan.resident(s);
-    for (std::size_t c = 0; c < kCurves; ++c) peak_[s][c] = {plan.resident(s), 0, kNoOp};
+    for (std::size_t c = 0; c < kCurves; ++c) peak_[s][c] = {plan.resident(s), host_.start, kNoOp};
   }
   const std::size_t lanes = plan.lanes() + 1;
   lane_active_.assign(lanes * kSpaces, 0);
@@ -163,7 +169,7 @@ void MemoryWalker::host_curves(const MemoryPlan& plan, const OpTimes* times) {
     const std::uint32_t alloc_op = next < buffers.size() ? buffers[next].first : kNoOp;
     const std::uint32_t op = std::min(alloc_op, buffers[by_last[drop]].last);
     if (alloc_op == op) {
-      const std::int64_t at = host_before(times, op);
+      const std::int64_t at = host_.before(times, op);
       for (; later < deferred_.size() && deferred_[later].first <= at; ++later) release(deferred_[later].second);
       std::uint32_t spaces = 0;
       for (; next < buffers.size() && buffers[next].first == op; ++next) {
@@ -247,7 +253,7 @@ void MemoryWalker::emit_samples(const MemoryPlan& plan, RankId rank, const OpTim
   const auto& buffers = plan.buffers();
   for (std::size_t s = 0; s < kSpaces; ++s) {
     if (!plan.uses_space(s)) continue;
-    out.samples.push_back({rank, static_cast<Space>(s), Curve::Reserved, kCategories, at_ns(0), Bytes(plan.resident(s))});
+    out.samples.push_back({rank, static_cast<Space>(s), Curve::Reserved, kCategories, at_ns(host_.start), Bytes(plan.resident(s))});
     for (const ReservedStep& step : reserved_steps_)
       if (step.space == s) out.samples.push_back({rank, static_cast<Space>(s), Curve::Reserved, kCategories, at_ns(step.at), Bytes(step.bytes)});
     for (Curve curve : {Curve::Allocated, Curve::Active, Curve::Live}) {
@@ -256,7 +262,7 @@ void MemoryWalker::emit_samples(const MemoryPlan& plan, RankId rank, const OpTim
         const auto& b = buffers[i];
         if (b.space != s) continue;
         const bool live = curve == Curve::Live;
-        const std::int64_t from = live ? start_[i] : host_before(times, b.first);
+        const std::int64_t from = live ? start_[i] : host_.before(times, b.first);
         const std::int64_t to = live ? end_[i] : curve == Curve::Active ? release_[i] : times[b.last].issue;
         changes.push_back({from, 1, b.first, b.bytes, b.category});
         changes.push_back({to, 0, b.last, -b.bytes, b.category});
@@ -273,7 +279,7 @@ void MemoryWalker::emit_samples(const MemoryPlan& plan, RankId rank, const OpTim
         shown[k] = level[k];
       };
       for (std::size_t k = 0; k <= kCategories; ++k)
-        if (level[k] != 0 || k == kCategories) show(0, k);
+        if (level[k] != 0 || k == kCategories) show(host_.start, k);
       for (std::size_t i = 0; i < changes.size(); ++i) {
         level[changes[i].category] += changes[i].bytes;
         level[kCategories] += changes[i].bytes;
@@ -285,7 +291,8 @@ void MemoryWalker::emit_samples(const MemoryPlan& plan, RankId rank, const OpTim
   }
 }
 
-void MemoryWalker::walk(const MemoryPlan& plan, RankId rank, const OpTimes* times, Detail detail, MemoryResult& out) {
+void MemoryWalker::walk(const MemoryPlan& plan, RankId rank, const OpTimes* times, Detail detail, MemoryResult& out, const HostClock& host) {
+  host_ = host;
   collect_lives(plan, times);
   host_curves(plan, times);
   live_curve(plan);

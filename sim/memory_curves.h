@@ -3,11 +3,13 @@
 //   active     on the host clock: plus dropped buffers that an op on another lane than home has not finished
 //   reserved   resident bytes plus, per home lane, the high-water mark of its active bytes
 //   live       on the device clock: first start to last end of a buffer's accesses
-// Host instants: the allocations of op k happen at issued(k-1), its drops at issued(k). At one instant ends come first.
+// Host instants: the allocations of op k happen at issued(k-1), or, where the host had to wait for room, when it goes on
+// (issued(k) - launch cost); its drops at issued(k). At one instant ends come first.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "schedule/ir/loop.h"
@@ -58,6 +60,17 @@ class MemoryPlan {
   std::array<bool, kSpaces> used_{};
 };
 
+// The host's clock beside the times of its ops.
+struct HostClock {
+  std::int64_t start = 0;                   // when the host comes to op 0: after the step before
+  std::span<const std::int64_t> launches;   // [op] launch cost, where hosts may have waited for room; else empty
+  // When it allocates for an op.
+  std::int64_t before(const OpTimes* times, std::uint32_t op) const {
+    if (!launches.empty()) return times[op].issue - launches[op];
+    return op == 0 ? start : times[op - 1].issue;
+  }
+};
+
 struct MemoryResult {
   std::vector<MemoryPeak> peaks;       // per used space and curve
   std::vector<MemorySample> samples;   // only when asked for
@@ -68,7 +81,7 @@ class MemoryWalker {
  public:
   // `times`: of the program's ops. Appends to `out`; with_samples false leaves out.samples alone.
   enum class Detail : std::uint8_t { Peaks, Samples };
-  void walk(const MemoryPlan& plan, RankId rank, const OpTimes* times, Detail detail, MemoryResult& out);
+  void walk(const MemoryPlan& plan, RankId rank, const OpTimes* times, Detail detail, MemoryResult& out, const HostClock& host = {});
 
  private:
   struct Level { std::int64_t bytes = 0; std::int64_t at = 0; std::uint32_t op = 0xffffffffu; };
@@ -79,6 +92,7 @@ class MemoryWalker {
   void emit_peaks(const MemoryPlan& plan, RankId rank, MemoryResult& out) const;
   void emit_samples(const MemoryPlan& plan, RankId rank, const OpTimes* times, MemoryResult& out) const;
 
+  HostClock host_;
   std::vector<std::int64_t> release_;   // [buffer] when its bytes leave `active`
   std::vector<std::int64_t> start_, end_;  // [buffer] device-clock life
   std::vector<std::pair<std::int64_t, std::uint32_t>> starts_, ends_, deferred_;

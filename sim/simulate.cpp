@@ -10,14 +10,18 @@
 #include "schedule/ir/text.h"
 #include "schedule/ir/times_buffer.h"
 #include "schedule/ir/verify.h"
+#include "sim/host_memory.h"
 #include "sim/memory_curves.h"
 #include "sim/out_of_memory.h"
 #include "sim/pricing.h"
 #include "sim/rules.h"
+#include "sim/time_range.h"
 #include "traces/breakdown.h"
 
 namespace steptwin {
 namespace {
+
+double gib(Bytes bytes) { return static_cast<double>(bytes.value) / (1024.0 * 1024.0 * 1024.0); }
 
 std::vector<std::uint32_t> nodes_of_ranks(const Schedule& schedule, const Machine* machine) {
   std::vector<std::uint32_t> out;
@@ -33,31 +37,37 @@ class Simulation {
     const bool shared = shares_between_ranks();
     const bool fold = options.fold == FoldChoice::On || (options.fold == FoldChoice::Auto && !shared);
     trace_.approximate_fold = fold && shared;
-    const auto node_of = nodes_of_ranks(schedule, machine);
-    matching_ = match(schedule, fold ? Folding::Exact : Folding::None, node_of);
+    node_of_ = nodes_of_ranks(schedule, machine);
+    matching_ = match(schedule, fold ? Folding::Exact : Folding::None, node_of_);
     pricing_ = price(schedule, matching_, costs, options.guard_value);
+    check_time_range(schedule, matching_, pricing_, options.steps);
     for (const ProgramTables& tables : matching_.tables) plans_.emplace_back(schedule, schedule.programs[tables.program.value]);
     for (const SimRank& rank : matching_.ranks) {
-      shared_.node_of.push_back(node_of.empty() ? 0 : node_of[rank.rank.value]);
+      shared_.node_of.push_back(node_of_.empty() ? 0 : node_of_[rank.rank.value]);
       shared_.memory_plans.push_back(&plans_[rank.tables]);
     }
     if (machine != nullptr) {
       shared_.fair_links = machine->sharing == LinkSharing::Fair;
       shared_.compute_slots = static_cast<std::uint32_t>(std::max(machine->host.compute_slots, 0));
     }
+    const Bytes capacity = machine == nullptr ? Bytes(0) : machine->device.memory;
+    for (const MemoryPlan& plan : plans_) requests_.push_back(first_over_capacity(schedule, plan, Space::Device, capacity));
+    host_memory_ = std::make_unique<HostMemory>(matching_, plans_, node_of_, machine);
     fill_ranks();
   }
 
   Trace run() {
     const bool event = options_.engine == EngineChoice::Event || shared_.any();
     bool finished = event ? run_event() : run_replay();
-    if (finished && machine_ != nullptr) judge_memory();
+    if (finished) judge_device_memory();
     if (finished && trace_.outcome.status == Status::Ok && stalls_on_memory()) {
       clear_times();
       shared_.device_memory = machine_->device.memory.value;
       finished = run_event();
       if (finished) trace_.warnings.push_back("the host waits for memory: the active curve would exceed the device's capacity");
     }
+    if (finished) judge_host_memory();
+    if (finished && machine_ != nullptr && trace_.outcome.status == Status::Ok) warn_of_reserved();
     if (!finished) explain_stop();
     finish_times();
     return std::move(trace_);
@@ -86,6 +96,7 @@ class Simulation {
     for (auto& spans : spans_) spans.clear();
     trace_.samples.clear();
     last_times_.clear();
+    host_memory_->clear();
   }
 
   Tick ticker() {
@@ -100,7 +111,7 @@ class Simulation {
 
   bool run_replay() {
     trace_.engine = "replay";
-    ReplayRules rules(pricing_, matching_, recorder(), ticker());
+    ReplayRules rules(pricing_, recorder(), ticker());
     return run_loop(replay_, rules);
   }
   bool run_event() {
@@ -131,13 +142,28 @@ class Simulation {
     if (step == 0) first_starts_[rank] = ops == 0 ? 0 : first;
     step_ends_[rank].push_back(last);
     last_times_[rank] = times;
+    if (step == 0) note_shortage(rank, times);
+    const HostClock clock = host_clock(rank, times);
+    host_memory_->record(rank, times, clock);
     MemoryResult memory;
     const bool full = options_.detail == TraceDetail::Full;
     walker_.walk(plans_[matching_.ranks[rank].tables], matching_.ranks[rank].rank, times,
-                 full ? MemoryWalker::Detail::Samples : MemoryWalker::Detail::Peaks, memory);
+                 full ? MemoryWalker::Detail::Samples : MemoryWalker::Detail::Peaks, memory, clock);
     merge_peaks(peaks_[rank], memory.peaks);
     trace_.samples.insert(trace_.samples.end(), memory.samples.begin(), memory.samples.end());
     if (full) append_spans(rank, step, times, ops);
+  }
+
+  HostClock host_clock(std::uint32_t rank, const OpTimes* times) {
+    const ProgramTables& tables = matching_.tables[matching_.ranks[rank].tables];
+    if (tables.nodes.size() == 1) return {};
+    const bool waits = tables.nodes[0].kind == OpNode::Kind::HostWait;
+    HostClock clock{waits ? times[0].start : times[0].issue - pricing_.of(rank, 0).launch.total, {}};
+    if (shared_.device_memory == 0) return clock;
+    launches_.clear();
+    for (std::uint32_t op = 0; op + 1 < tables.nodes.size(); ++op) launches_.push_back(pricing_.of(rank, op).launch.total);
+    clock.launches = launches_;
+    return clock;
   }
 
   void append_spans(std::uint32_t rank, std::uint32_t step, const OpTimes* times, std::size_t ops) {
@@ -157,26 +183,38 @@ class Simulation {
   }
 
   // ---- outcomes -------------------------------------------------------------------------------------------------------
-  void judge_memory() {
-    std::optional<std::pair<std::int64_t, Outcome>> first;  // the earliest request that cannot be met
-    for (std::uint32_t r = 0; r < matching_.ranks.size(); ++r) {
-      const auto request = first_over_capacity(schedule_, plans_[matching_.ranks[r].tables], Space::Device, machine_->device.memory);
-      if (!request) continue;
-      const OpTimes* times = last_times_[r];
-      const std::int64_t at = request->op == 0 ? 0 : times[request->op - 1].issue;
-      if (first && first->first <= at) continue;
-      first = {at, out_of_memory(schedule_, plans_[matching_.ranks[r].tables], matching_.ranks[r].rank, *request, at_ns(at))};
-    }
-    if (first) {
-      trace_.outcome = first->second;
-      return;
-    }
+  // The earliest device request that cannot be met; every repetition makes the same ones, so the first tells when.
+  void note_shortage(std::uint32_t rank, const OpTimes* times) {
+    const auto& request = requests_[matching_.ranks[rank].tables];
+    if (!request) return;
+    const std::int64_t at = request->op == 0 ? 0 : times[request->op - 1].issue;
+    if (!shortage_ || std::pair(at, rank) < *shortage_) shortage_ = {at, rank};
+  }
+
+  void judge_device_memory() {
+    if (!shortage_) return;
+    const SimRank& rank = matching_.ranks[shortage_->second];
+    trace_.outcome = out_of_memory(schedule_, plans_[rank.tables], rank.rank, *requests_[rank.tables], at_ns(shortage_->first));
+  }
+
+  void judge_host_memory() {
+    const auto shortage = host_memory_->first_shortage();
+    if (!shortage || (shortage_ && shortage_->first <= ns(shortage->at))) return;
+    trace_.outcome = out_of_memory(schedule_, *shortage);
+  }
+
+  // One line for the worst rank: a folded or wide run has many alike.
+  void warn_of_reserved() {
+    if (machine_->device.memory.value == 0) return;
+    const MemoryPeak* worst = nullptr;
     for (std::uint32_t r = 0; r < matching_.ranks.size(); ++r) {
       const MemoryPeak* reserved = peak(r, Curve::Reserved);
       if (reserved == nullptr || reserved->bytes <= machine_->device.memory) continue;
-      trace_.warnings.push_back(fmt::format("rank {} reserves {} bytes of {}: it fits only by flushing the cache", matching_.ranks[r].rank.value,
-                                            reserved->bytes.value, machine_->device.memory.value));
+      if (worst == nullptr || reserved->bytes > worst->bytes) worst = reserved;
     }
+    if (worst == nullptr) return;
+    trace_.warnings.push_back(fmt::format("rank {} reserves {:.1f} GiB of {:.1f} GiB: it fits only by flushing the allocator's cache",
+                                          worst->rank.value, gib(worst->bytes), gib(machine_->device.memory)));
   }
 
   const MemoryPeak* peak(std::uint32_t rank, Curve curve) const {
@@ -279,10 +317,15 @@ class Simulation {
   const SimulateOptions& options_;
   Trace trace_;
   Matching matching_;
+  std::vector<std::uint32_t> node_of_;  // [mesh rank]; empty without a machine
   Pricing pricing_;
   SharedResources shared_;
   std::vector<MemoryPlan> plans_;  // [tables]
+  std::vector<std::optional<MemoryRequest>> requests_;                // [tables] the first that exceeds the device
+  std::optional<std::pair<std::int64_t, std::uint32_t>> shortage_;    // when and on which simulated rank that comes first
+  std::unique_ptr<HostMemory> host_memory_;
   MemoryWalker walker_;
+  std::vector<std::int64_t> launches_;  // of the rank that is walked
   std::unique_ptr<EngineLoop<ReplayRules>> replay_;
   std::unique_ptr<EventRules> event_rules_;
   std::unique_ptr<EngineLoop<EventRules>> event_;

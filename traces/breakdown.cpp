@@ -8,7 +8,7 @@
 namespace steptwin {
 namespace {
 
-enum Class : std::uint8_t { kCompute, kCommunication, kOther, kHostWait, kUnissued, kClasses };
+enum Class : std::uint8_t { kCompute, kLaneBusy, kCommunication, kOther, kHostWait, kUnissued, kClasses };
 
 // A condition begins (+1) or ends (-1) to hold at an instant.
 struct Edge {
@@ -61,7 +61,8 @@ class Classifier {
       note_work(span, op, result);
     } else {
       const bool communicates = comm_of(op.body).valid();
-      add(communicates ? kCommunication : kOther, ns(span.start), ns(span.end));
+      const bool busy = on_compute_lane && std::holds_alternative<Compute>(op.body);
+      add(communicates ? kCommunication : busy ? kLaneBusy : kOther, ns(span.start), ns(span.end));
     }
   }
 
@@ -121,6 +122,7 @@ class Classifier {
 
   static Duration& class_of(const std::array<int, kClasses>& active, RankBreakdown& result) {
     if (active[kCompute] > 0) return result.compute;
+    if (active[kLaneBusy] > 0) return result.other;
     if (active[kCommunication] > 0) return result.exposed_communication;
     if (active[kOther] > 0 || (active[kUnissued] > 0 && active[kHostWait] == 0)) return result.other;
     return result.bubble;

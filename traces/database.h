@@ -1,7 +1,7 @@
 // A thin layer over SQLite: a connection, a prepared statement, a transaction. Internal to traces/. Implemented in store.cpp,
 // the one file that sees sqlite3.h.
 // Errors: EnvironmentError (Kind::Database) with SQLite's text, the errno text where the operating system gave one, and a remedy.
-// Inside a QueryScope the fault is the user's SQL, and what comes from it is InputError (code SQL).
+// Inside a QueryScope the fault is the user's SQL, and what comes from it is InputError (code SQL; SQL-STOPPED when it took too long).
 #pragma once
 
 #include <atomic>
@@ -34,6 +34,7 @@ class Database {
   bool writable() const;
   const std::string& path() const { return path_; }
   [[noreturn]] void fail(const std::string& doing) const;
+  [[noreturn]] void damaged(const std::string& what) const;  // what SQLite cannot see
 
  private:
   friend class Statement;

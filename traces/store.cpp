@@ -82,6 +82,7 @@ Diagnostic sql_fault(int code, std::string text) {
   problem.text = "the query failed: " + text;
   switch (code & 0xff) {
     case SQLITE_INTERRUPT:
+      problem.code = "SQL-STOPPED";
       problem.help = "narrow it down (WHERE run_id = ..., LIMIT), or allow it more time";
       break;
     case SQLITE_AUTH:
@@ -124,6 +125,11 @@ void Database::own() { sqlite3_db_config(handle_, SQLITE_DBCONFIG_NO_CKPT_ON_CLO
 
 void Database::execute(const std::string& sql) {
   if (sqlite3_exec(handle_, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) fail("cannot use");
+}
+
+void Database::damaged(const std::string& what) const {
+  throw EnvironmentError(EnvironmentError::Kind::Database, "the database " + path_ + " is damaged: " + what + " makes no sense",
+                         "steptwin runs check tells more; name another file with --db FILE");
 }
 
 bool Database::try_execute(const std::string& sql) {

@@ -127,7 +127,7 @@ std::int64_t Store::resolve(const std::string& reference) const {
     if (found.size() == 1) return std::stoll(found.front());
     if (found.size() > 1) {
       bad_reference(fmt::format("'{}' means {} runs: {}", reference, found.size(), fmt::join(found, ", ")),
-                    "give the id, or more digits of the uid: `steptwin runs` lists them");
+                    "give the id, or more digits of the uid: `steptwin runs list` lists them");
     }
   }
   const auto labels =
@@ -139,7 +139,7 @@ std::int64_t Store::resolve(const std::string& reference) const {
   if (newest.empty())
     bad_reference(fmt::format("there is no run '{}': {} holds no runs yet", reference, path()), "make one: steptwin simulate SCENARIO");
   const std::string hint = near.empty() || near == reference ? "the newest run is " + newest : "did you mean '" + near + "'?";
-  bad_reference(fmt::format("there is no run '{}'", reference), hint + " (`steptwin runs` lists them)");
+  bad_reference(fmt::format("there is no run '{}'", reference), hint + " (`steptwin runs list` lists them)");
 }
 
 }  // namespace steptwin

@@ -37,7 +37,7 @@ std::int64_t scenario_id(Database& database, const RunInfo& info) {
   insert.bind(1, info.scenario_sha256).bind(2, info.scenario_name).bind(3, info.scenario_path).bind(4, info.scenario_json).run();
   Statement find(database, "SELECT id FROM scenario WHERE sha256 = ?1 AND name = ?2 AND path = ?3");
   find.bind(1, info.scenario_sha256).bind(2, info.scenario_name).bind(3, info.scenario_path);
-  invariant(find.step(), "the scenario was stored");
+  if (!find.step()) database.damaged("an index");  // the row is there: it was just put in
   return find.integer(0);
 }
 
@@ -94,6 +94,13 @@ void insert_diagnostics(Database& database, std::int64_t run_id, const Outcome& 
   for (const std::string& detail : outcome.details) add("detail", detail);
 }
 
+void insert_warnings(Database& database, std::int64_t run_id, const std::vector<std::string>& warnings) {
+  Statement insert(database,
+                   "INSERT INTO diag(run_id, seq, level, code, text) "
+                   "VALUES(?1, (SELECT count(*) FROM diag WHERE run_id = ?1), 'warning', 'warning', ?2)");
+  for (const std::string& text : warnings) insert.bind(1, run_id).bind(2, text).run();
+}
+
 void finish_row(Database& database, const Store::RunKey& run, std::int64_t schedule_id, const Trace& trace) {
   Statement update(database,
                    "UPDATE run SET schedule_id = ?2, status = ?3, status_text = ?4, engine = ?5, approximate_fold = ?6, step_time_ns = ?7, "
@@ -135,6 +142,7 @@ void Store::finish_run(const RunKey& run, const Schedule& schedule, const std::s
   store_trace(database, run.id, schedule, trace);
   insert_metrics(database, run.id, metrics);
   insert_diagnostics(database, run.id, trace.outcome);
+  insert_warnings(database, run.id, trace.warnings);
   finish_row(database, run, schedule_id, trace);
   transaction.commit();
   refresh_statistics(database);

@@ -55,6 +55,7 @@ struct Outcome {
   RankId rank;                       // of an out-of-memory: who
   OpId op;                           //                    : at which op
   Bytes requested, capacity, in_use;
+  Space space = Space::Device;       //                    : of which memory; a rank's device, else shared by the ranks of a node
 };
 
 enum class Provenance : std::uint8_t { Given, Analytic, Interpolated, Measured };

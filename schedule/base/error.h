@@ -24,7 +24,7 @@ class InputError : public std::runtime_error {
 // The surroundings failed: a file, the database, a device, a driver.
 class EnvironmentError : public std::runtime_error {
  public:
-  enum class Kind { File, Database, Device };
+  enum class Kind { File, Database, Device, Memory };
   EnvironmentError(Kind kind, const std::string& what, std::string help = {});
   Kind kind() const { return kind_; }
   const std::string& help() const { return help_; }

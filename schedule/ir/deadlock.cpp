@@ -1,11 +1,14 @@
 // Runs the engine loop with zero costs; what cannot be placed waits in a circle (or for somebody who never comes). The wait
-// graph has one node per blocked lane and per blocked host; the shortest cycle explains the deadlock.
+// graph has one node per blocked lane and per blocked host; the shortest cycle explains the deadlock. Whether there is one is
+// decided on folded ranks; the explanation names real ranks, so it is made without folding (of very large runs: with stand-ins).
 #include <fmt/format.h>
 
 #include <boost/graph/adjacency_list.hpp>
 #include <boost/graph/breadth_first_search.hpp>
 #include <optional>
+#include <span>
 
+#include "schedule/base/error.h"
 #include "schedule/ir/loop.h"
 #include "schedule/ir/text.h"
 #include "schedule/ir/verify.h"
@@ -15,8 +18,10 @@ namespace {
 
 struct ZeroCosts {
   static constexpr bool kTimed = false;
-  std::int64_t duration(std::uint32_t, std::uint32_t) const { return 0; }
-  LaunchNs launch(std::uint32_t, std::uint32_t) const { return {}; }
+  const Matching& matching;
+  const OpNode* nodes(std::uint32_t rank) const { return matching.tables[matching.ranks[rank].tables].nodes.data(); }
+  std::int64_t duration(const OpNode&) const { return 0; }
+  LaunchNs launch(const OpNode&) const { return {}; }
   bool tick(std::uint64_t, std::int64_t) const { return true; }
   void rank_done(std::uint32_t, std::uint32_t, const OpTimes*) const {}
 };
@@ -44,14 +49,14 @@ class WaitGraph {
     out.code = "DEADLOCK";
     const std::vector<std::size_t> cycle = shortest_cycle();
     if (!cycle.empty()) {
-      out.text = fmt::format("schedule deadlocks: {} wait for each other", ranks_in(cycle));
+      out.text = fmt::format("schedule deadlocks: {}", who_waits(cycle));
       for (std::size_t edge : cycle) out.details.push_back(describe(waits_[edge]));
       out.help = "reorder one of these ops, or put them on different lanes or in one group";
     } else {
       out.text = "schedule deadlocks: ops wait for counterparts that are never issued";
       out.help = "add the missing counterpart";
     }
-    append_positions(out);
+    append_positions(cycle, out);
     return out;
   }
 
@@ -133,7 +138,8 @@ class WaitGraph {
     for (std::size_t i = 0; i < waits_.size(); ++i)
       if (waits_[i].for_op) boost::add_edge(waits_[i].node, waits_[i].for_node, i, graph);
     std::vector<std::size_t> best;
-    for (std::size_t start = 0; start < waits_.size() && start < 4096; ++start) {
+    const std::size_t starts = std::min(waits_.size(), kMostSteps / first_node_.back() + 1);
+    for (std::size_t start = 0; start < starts; ++start) {
       if (!waits_[start].for_op) continue;
       std::vector<std::size_t> cycle = cycle_through(graph, start);
       if (!cycle.empty() && (best.empty() || cycle.size() < best.size())) best = std::move(cycle);
@@ -165,43 +171,63 @@ class WaitGraph {
 
   OpId op_id(std::uint32_t r, std::uint32_t op) const { return OpId(schedule_.programs[tables(r).program.value].first_op.value + op); }
   std::string op_name(std::uint32_t r, std::uint32_t op) const {
-    return fmt::format("rank {} #{} `{}`", matching_.ranks[r].rank.value, op, print_op(schedule_, op_id(r, op)));
+    return fmt::format("rank {} `{}`", matching_.ranks[r].rank.value, print_op(schedule_, op_id(r, op)));
   }
 
+  // "rank 0 `3 send ...` waits for rank 1 `3 recv ...`, behind `2 send ...`"
   std::string describe(const Wait& wait) const {
     std::string out = op_name(wait.rank, wait.op);
     if (!wait.for_op) return out + " waits for a counterpart that nobody issues";
+    const auto stands_at = [&](std::uint32_t op) { return print_op(schedule_, op_id(wait.for_rank, op)); };
     out += " waits for " + op_name(wait.for_rank, *wait.for_op);
     const std::uint32_t lane = wait.for_node - first_node_[wait.for_rank];
-    if (lane == tables(wait.for_rank).lanes) return out + ", which its host has not issued: it stands at " + op_name(wait.for_rank, loop_.host_position(wait.for_rank));
+    if (lane == tables(wait.for_rank).lanes)
+      return out + fmt::format(", which its host has not issued: the host stands at `{}`", stands_at(loop_.host_position(wait.for_rank)));
     const std::uint32_t head = loop_.blocked(wait.for_rank, lane).head;
-    if (head != *wait.for_op) out += ", behind " + op_name(wait.for_rank, head);
-    return out;
+    if (head == *wait.for_op) return out;
+    const bool one_group = group_of(wait.for_rank, head) == group_of(wait.for_rank, *wait.for_op);
+    return out + fmt::format(", {} `{}`", one_group ? "in the group of" : "behind", stands_at(head));
   }
 
-  std::string ranks_in(const std::vector<std::size_t>& cycle) const {
+  std::vector<std::uint32_t> ranks_in(const std::vector<std::size_t>& edges) const {
     std::vector<std::uint32_t> ranks;
-    for (std::size_t edge : cycle) ranks.push_back(matching_.ranks[waits_[edge].rank].rank.value);
+    for (std::size_t edge : edges) ranks.push_back(matching_.ranks[waits_[edge].rank].rank.value);
     std::sort(ranks.begin(), ranks.end());
     ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-    return ranks.size() == 1 ? fmt::format("ops of rank {}", ranks[0]) : fmt::format("{} ranks", ranks.size());
+    return ranks;
   }
 
-  // Where every blocked rank stands, the first 16.
-  void append_positions(Diagnostic& out) const {
+  std::string who_waits(const std::vector<std::size_t>& cycle) const {
+    const std::vector<std::uint32_t> ranks = ranks_in(cycle);
+    const bool folded = matching_.ranks.size() < ranks_with_ops();
+    if (ranks.size() == 1) return fmt::format("ops of rank {}{} wait for each other", ranks[0], folded ? " (and of the ranks like it)" : "");
+    if (ranks.size() > kMostNamed) return fmt::format("{} ranks wait for each other", ranks.size());
+    const std::span<const std::uint32_t> front(ranks.data(), ranks.size() - 1);
+    return fmt::format("ranks {} and {}{} wait for each other", fmt::join(front, ", "), ranks.back(), folded ? " (and the ranks like them)" : "");
+  }
+  std::size_t ranks_with_ops() const {
+    return static_cast<std::size_t>(std::count_if(matching_.stand_in.begin(), matching_.stand_in.end(),
+                                                  [](std::uint32_t r) { return r != Counterpart::kNobody; }));
+  }
+
+  // What the blocked ranks outside the cycle wait for, the first of them: for another rank where there is such a wait.
+  void append_positions(const std::vector<std::size_t>& cycle, Diagnostic& out) const {
+    std::vector<bool> told(matching_.ranks.size(), false);
+    for (std::size_t edge : cycle) told[waits_[edge].rank] = true;
     std::size_t shown = 0;
-    std::uint32_t last = Counterpart::kNobody;
-    for (const Wait& wait : waits_) {
-      if (wait.rank == last) continue;
-      last = wait.rank;
-      if (++shown > 16) {
-        out.details.push_back("... more ranks wait");
-        return;
-      }
-      out.details.push_back("stands at: " + describe(wait));
+    for (std::size_t i = 0; i < waits_.size();) {
+      const std::uint32_t rank = waits_[i].rank;
+      std::size_t best = i;
+      for (; i < waits_.size() && waits_[i].rank == rank; ++i)
+        if (waits_[best].for_op && waits_[best].for_rank == rank && (!waits_[i].for_op || waits_[i].for_rank != rank)) best = i;
+      if (told[rank]) continue;
+      if (++shown > kMostNamed) return out.details.push_back("... more ranks wait");
+      out.details.push_back(describe(waits_[best]));
     }
   }
 
+  static constexpr std::size_t kMostNamed = 16;
+  static constexpr std::size_t kMostSteps = 50'000'000;  // of the search for the shortest cycle: below a second
   const Schedule& schedule_;
   const Matching& matching_;
   const Loop& loop_;
@@ -209,15 +235,30 @@ class WaitGraph {
   std::vector<Wait> waits_;
 };
 
+std::optional<Diagnostic> explain(const Schedule& schedule, const Matching& matching) {
+  ZeroCosts costs{matching};
+  std::vector<OpTimes> times(Loop::time_slots(matching));
+  Loop loop(matching, costs, 1, times.data());
+  if (loop.run()) return std::nullopt;
+  return WaitGraph(schedule, matching, loop).explain();
+}
+
+// Small enough to be explained rank by rank.
+constexpr std::size_t kMostRanks = 4096, kMostOps = 1u << 22;
+std::size_t ops_of_all_ranks(const Schedule& schedule) {
+  std::size_t ops = 0;
+  for (const Program& program : schedule.programs) ops += std::size_t{program.op_count} * program.ranks.size();
+  return ops;
+}
+
 }  // namespace
 
 std::vector<Diagnostic> find_deadlock(const Schedule& schedule) {
-  const Matching matching = match(schedule, Folding::Exact);
-  ZeroCosts costs;
-  std::vector<OpTimes> times(Loop::time_slots(matching));
-  Loop loop(matching, costs, 1, times.data());
-  if (loop.run()) return {};
-  return {WaitGraph(schedule, matching, loop).explain()};
+  std::optional<Diagnostic> found = explain(schedule, match(schedule, Folding::Exact));
+  if (!found) return {};
+  if (schedule.mesh.size() <= kMostRanks && ops_of_all_ranks(schedule) <= kMostOps) found = explain(schedule, match(schedule, Folding::None));
+  invariant(found.has_value(), "folding is exact: what hangs folded hangs expanded");
+  return {*std::move(found)};
 }
 
 }  // namespace steptwin

@@ -10,7 +10,6 @@
 namespace steptwin {
 namespace {
 
-constexpr std::size_t kEngines = 6;
 constexpr std::size_t kMostStages = 1 << 16;
 
 using Box = std::vector<std::vector<std::int64_t>>;  // coordinates per axis; empty = all of them
@@ -109,9 +108,9 @@ void read_lane(TextScope& scope, LineCursor& line) {
   lane.name = line.name("the name of a lane");
   auto& lanes = scope.schedule.programs.back().lanes;
   if (!line.failed()) declare_name(line, scope.lanes, token, lane.name, lanes.size(), "lane");
-  const auto engine = enum_of<Engine>(line.peek().text, kEngines);
+  const auto engine = enum_of<Engine>(line.peek().text, kEngineCount);
   if (!engine) {
-    const std::string near = line.suggestion(line.peek().text, enum_words<Engine>(kEngines));
+    const std::string near = line.suggestion(line.peek().text, enum_words<Engine>(kEngineCount));
     line.expected("an engine", near.empty() ? "one of compute, copy_up, copy_down, network, storage, host" : near);
   }
   lane.engine = engine.value_or(Engine::Compute);

@@ -35,7 +35,8 @@ std::string Schedule::buffer_name(const Program& program, BufferId buffer) const
 }
 
 std::int32_t Schedule::stage_of(const Program& program, const Op& op) const {
-  const auto chunk = static_cast<std::size_t>(std::max(op.label.chunk, 0));
+  if (op.label.chunk < 0) return program.stages.size() == 1 ? program.stages[0] : -1;
+  const auto chunk = static_cast<std::size_t>(op.label.chunk);
   return chunk < program.stages.size() ? program.stages[chunk] : -1;
 }
 

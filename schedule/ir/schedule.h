@@ -39,6 +39,7 @@ namespace steptwin {
 
 // Where the engine of a lane sits. Storage = disk and NVMe; Host = a worker thread of the CPU.
 enum class Engine : std::uint8_t { Compute, CopyUp, CopyDown, Network, Storage, Host };
+inline constexpr std::size_t kEngineCount = 6;
 enum class Priority : std::uint8_t { Normal, High };
 
 // A FIFO in both worlds: a queue in the simulator, a CUDA stream or a worker in the executor.

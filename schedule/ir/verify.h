@@ -6,11 +6,12 @@
 //   COMM-ORDER   members disagree on the k-th collective (kind, bytes, dtype, root); warning (error for NCCL when lanes differ):
 //                two communicators sharing two or more ranks are used in different relative order on two ranks
 //   MISSING-SEND / MISSING-RECV   unmatched message;  SIZE  matched but bytes or dtype differ;  DUP-SEND  two sends fill one piece of a receive
+//   MESSAGE-ORDER  matched, but the labels of the two ends name different messages (warning where only their stages are no neighbours)
 //   GROUP-SPLIT  a pair inside one group on one side, split over two interlocking groups on the other
 //   ACCESS       an access that does not fit its op (communication bytes against part sizes), a part outside its buffer or layout
 //   USE-BEFORE-WRITE  a part read that no earlier op has written (resident buffers count as written)
 //   RACE         two overlapping accesses, one a write, ordered by no lane, dependency or HostWait of the same rank
-//   GUARD        a guard on communication that is not the result of a collective over at least its members
+//   GUARD        a guard on communication that is not the result of a collective over at least its members, or that only some of its members have
 //   DEADLOCK     a circular wait through lanes, communicators, groups, HostWaits: the shortest cycle, with op lines
 // Linear in ops and per program wherever possible, never per rank beyond the communication tables.
 #pragma once

@@ -68,8 +68,8 @@ bool check_tables(const Schedule& schedule, Findings& findings);  // RANGE: the 
 void check_declarations(const Schedule& schedule, Findings& findings);  // RANGE: mesh, names, communicators, layouts, works, programs
 void check_ops(const Schedule& schedule, Findings& findings);           // RANGE, LABEL: ids of ops, groups, guards, dependencies
 void check_membership(const Schedule& schedule, const CommTables& tables, Findings& findings);   // COMM-MEMBER, SELF
-void check_collectives(const Schedule& schedule, const CommTables& tables, Findings& findings);  // COMM-ORDER inside a communicator
-void check_messages(const Schedule& schedule, const CommTables& tables, Findings& findings);     // MISSING-*, SIZE; calls check_group_split
+void check_collectives(const Schedule& schedule, const CommTables& tables, Findings& findings);  // COMM-ORDER inside a communicator, GUARD
+void check_messages(const Schedule& schedule, const CommTables& tables, Findings& findings);     // MISSING-*, SIZE, MESSAGE-ORDER, GUARD; calls check_group_split
 void check_comm_order(const Schedule& schedule, const CommTables& tables, Transport transport,
                       Findings& findings);                                                    // COMM-ORDER across communicators
 void check_accesses(const Schedule& schedule, const CommTables& tables, Findings& findings);  // ACCESS

@@ -1,4 +1,4 @@
-// COMM-ORDER inside a communicator: the k-th collective of every member is the same one.
+// COMM-ORDER inside a communicator: the k-th collective of every member is the same one. GUARD: all members guard it or none does.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,7 +57,13 @@ class CollectiveChecker {
     const auto &expected = issued(first), &found = issued(rank);
     const std::size_t common = std::min(expected.size(), found.size());
     for (std::size_t k = 0; k < common; ++k) {
-      const std::string what = difference(s_.ops[expected[k].value].body, s_.ops[found[k].value].body);
+      const Op &op = s_.ops[expected[k].value], &other = s_.ops[found[k].value];
+      if (op.guard.valid() != other.guard.valid())
+        return findings_.at_op(found[k], "GUARD",
+                               fmt::format("collective {} on {} has a guard on rank {} only: when it is false, the others wait", k + 1,
+                                           comm_name(), (op.guard.valid() ? first : rank).value),
+                               "guard it on all members by the same value, or on none", {&expected[k], 1});
+      const std::string what = difference(op.body, other.body);
       if (what.empty()) continue;
       return findings_.at_op(
           found[k], "COMM-ORDER",

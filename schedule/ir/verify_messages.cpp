@@ -1,4 +1,7 @@
 // MISSING-SEND, MISSING-RECV and SIZE: the k-th send from a to b meets the k-th receive of b from a, with equal bytes and dtype.
+// MESSAGE-ORDER: what meets is the same message by its labels, where both ends have them: direction (F or R; B, I or W), micro-batch
+// and slice. With stages: a forward message goes to the next stage, a backward one to the stage before (a warning: a stage may send
+// elsewhere by intent). GUARD: both ends have a guard or none has.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +11,38 @@
 
 namespace steptwin {
 namespace {
+
+// Which way a labelled message goes; 0 = the label does not say.
+int direction_of(Phase phase) {
+  switch (phase) {
+    case Phase::Forward:
+    case Phase::Recompute:
+      return 1;
+    case Phase::Backward:
+    case Phase::InputGrad:
+    case Phase::WeightGrad:
+      return -1;
+    case Phase::None:
+    case Phase::Update:
+      return 0;
+  }
+  return 0;
+}
+
+bool tags_differ(std::int32_t a, std::int32_t b) { return a >= 0 && b >= 0 && a != b; }
+
+// "F mb3", "B c1 mb0", "no label".
+std::string label_text(const Label& label) {
+  const int direction = direction_of(label.phase);
+  std::string text = direction > 0 ? "F" : direction < 0 ? "B" : "";
+  const auto add = [&text](const char* tag, std::int32_t value) {
+    if (value >= 0) text += fmt::format("{}{}{}", text.empty() ? "" : " ", tag, value);
+  };
+  add("c", label.chunk);
+  add("mb", label.micro_batch);
+  add("s", label.slice);
+  return text.empty() ? "no label" : text;
+}
 
 struct Message {
   std::uint32_t from = 0, to = 0;  // members
@@ -65,6 +100,7 @@ class MessageChecker {
   void check_pair(std::span<const Message> sends, std::span<const Message> recvs) {
     const std::size_t matched = std::min(sends.size(), recvs.size());
     for (std::size_t k = 0; k < matched; ++k) check_match(sends[k], recvs[k], k);
+    check_order(sends.first(matched), recvs.first(matched));
     if (sends.size() > matched && first_report(sends[matched].op)) {
       const Message& m = sends[matched];
       findings_.at_op(m.op, "MISSING-RECV",
@@ -87,13 +123,63 @@ class MessageChecker {
     const Recv& recv = std::get<Recv>(to.body);
     if (from.group.valid() || to.group.valid())
       grouped_.push_back({{(*members_)[sent.from], (*members_)[sent.to]}, {sent.op, received.op}});
-    if ((send.bytes == recv.bytes && send.dtype == recv.dtype) || !first_report(received.op)) return;
     const OpId related[] = {sent.op};
+    if (from.guard.valid() != to.guard.valid() && first_report(received.op))
+      return findings_.at_op(received.op, "GUARD",
+                             fmt::format("message {} on {} from rank {} to rank {} has a guard at one end only: when it is false, the other waits",
+                                         k + 1, comm_name(), rank(sent.from), rank(sent.to)),
+                             "guard both ends by the same value, or none", related);
+    if ((send.bytes == recv.bytes && send.dtype == recv.dtype) || !first_report(received.op)) return;
     findings_.at_op(
         received.op, "SIZE",
         fmt::format("message {} on {} from rank {} to rank {}: {} bytes of {} are sent, {} bytes of {} are expected", k + 1, comm_name(),
                     rank(sent.from), rank(sent.to), send.bytes.value, name_of(send.dtype), recv.bytes.value, name_of(recv.dtype)),
         "messages meet in the order they are issued: check sizes, dtypes and the order of the sends", related);
+  }
+
+  const Label& label(const Message& m) const { return s_.ops[m.op.value].label; }
+  std::int32_t stage(const Message& m) const { return s_.stage_of(s_.program_of(m.op), s_.ops[m.op.value]); }
+
+  bool same_message(const Message& sent, const Message& received) const {
+    const Label &a = label(sent), &b = label(received);
+    const int from = direction_of(a.phase), to = direction_of(b.phase);
+    return (from == 0 || to == 0 || from == to) && !tags_differ(a.micro_batch, b.micro_batch) && !tags_differ(a.slice, b.slice);
+  }
+
+  bool between_neighbours(const Message& sent, const Message& received) const {
+    const int from = direction_of(label(sent).phase), to = direction_of(label(received).phase);
+    if (from == 0 || from != to) return true;
+    const std::int32_t sender = stage(sent), receiver = stage(received);
+    return sender < 0 || receiver < 0 || receiver == sender + from;
+  }
+
+  // The first message of the pair whose ends differ; what follows is usually shifted by it.
+  void check_order(std::span<const Message> sends, std::span<const Message> recvs) {
+    for (const bool by_label : {true, false}) {
+      for (std::size_t k = 0; k < sends.size(); ++k) {
+        if (by_label ? same_message(sends[k], recvs[k]) : between_neighbours(sends[k], recvs[k])) continue;
+        if (first_report(recvs[k].op)) report_order(sends, recvs, k, by_label ? Severity::Error : Severity::Warning);
+        return;
+      }
+    }
+  }
+
+  // The labels of three messages either side, this one in brackets.
+  std::string around(std::span<const Message> messages, std::size_t k) const {
+    std::string text;
+    for (std::size_t i = k > 3 ? k - 3 : 0; i < std::min(messages.size(), k + 4); ++i)
+      text += (text.empty() ? "" : ", ") + (i == k ? "[" + label_text(label(messages[i])) + "]" : label_text(label(messages[i])));
+    return text;
+  }
+
+  void report_order(std::span<const Message> sends, std::span<const Message> recvs, std::size_t k, Severity severity) {
+    const OpId related[] = {sends[k].op};
+    const Message& m = sends[k];
+    findings_.at_op(recvs[k].op, "MESSAGE-ORDER",
+                    fmt::format("message {} on {} from rank {} to rank {} is {}, but {} is expected; sent: {}; expected: {}", k + 1, comm_name(),
+                                rank(m.from), rank(m.to), label_text(label(m)), label_text(label(recvs[k])), around(sends, k), around(recvs, k)),
+                    "messages meet in the order they are issued, whatever their labels: receive them in the order of the sends", related,
+                    severity);
   }
 
   const Schedule& s_;

@@ -111,7 +111,7 @@ void check_lanes(const Program& program, Findings& findings) {
   DistinctNames names(findings, fmt::format("lanes of {}", program.name));
   for (const Lane& lane : program.lanes) {
     names.add(lane.name);
-    if (!known(lane.engine, 6) || !known(lane.priority, 2))
+    if (!known(lane.engine, kEngineCount) || !known(lane.priority, 2))
       findings.error(kRange, fmt::format("lane {} of {} has no valid engine", lane.name, program.name));
   }
 }

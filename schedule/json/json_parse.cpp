@@ -265,6 +265,9 @@ struct Parsed {
 };
 
 Parsed parse_tree(std::string_view text, const JsonSource* source, std::string pointer, JsonProblems& problems) {
+  // The library takes a zero byte for the end of the text and would not see what follows it.
+  if (const std::size_t zero = text.find('\0'); zero != std::string_view::npos)
+    return {{}, Failure{zero, zero + 1, "SYNTAX", "not valid JSON: a zero byte", "save the file as UTF-8 text"}};
   std::size_t consumed = 0;
   TreeBuilder builder(text, source, std::move(pointer), &consumed, problems);
   const CountingIterator first(text.data(), &consumed), last(text.data() + text.size(), &consumed);

@@ -42,7 +42,7 @@ struct Host {
   Duration kernel_launch{0};     // issue cost per kernel of a compute op
   Duration transfer_launch{0};   // issue cost of a communication op, copy, or group
   int run_ahead_micro_batches = 0;  // compiled into HostWaits: the host may run this many micro-batches ahead of the device; 0 = no limit
-  int ranks_per_thread = 1;      // ranks that share one issuing thread
+  int ranks_per_thread = 1;      // ranks that share one issuing thread; the reader refuses more than 1 until the simulator takes turns
   int compute_slots = 0;         // compute ops of one node that run at a time; 0 = one per rank
   Bytes pinned_memory;           // per node
   Bytes pageable_memory;         // per node

@@ -84,6 +84,15 @@ Link read_link(const JsonObject& o) {
   return link;
 }
 
+// Several ranks on one issuing thread take turns op by op; the simulator has no such turns yet.
+int read_ranks_per_thread(const JsonObject& o) {
+  const std::int64_t ranks = o.integer("ranks_per_thread", {1, 1 << 20}).value_or(1);
+  if (ranks > 1)
+    o.problems().error("UNSUPPORTED", *o.find("ranks_per_thread"), fmt::format("{} ranks on one issuing thread cannot be simulated yet", ranks),
+                       "write 1, or leave it out");
+  return static_cast<int>(ranks);
+}
+
 Host read_host(const JsonObject& o) {
   o.only({"kernel_launch_us", "transfer_launch_us", "run_ahead_micro_batches", "ranks_per_thread", "compute_slots", "pinned_memory_gib",
           "pageable_memory_gib", "sources"});
@@ -93,7 +102,7 @@ Host read_host(const JsonObject& o) {
   host.kernel_launch = microseconds(o.number("kernel_launch_us", kNotNegative).value_or(0));
   host.transfer_launch = microseconds(o.number("transfer_launch_us", kNotNegative).value_or(0));
   host.run_ahead_micro_batches = static_cast<int>(o.integer("run_ahead_micro_batches", kSmall).value_or(0));
-  host.ranks_per_thread = static_cast<int>(o.integer("ranks_per_thread", {1, 1 << 20}).value_or(1));
+  host.ranks_per_thread = read_ranks_per_thread(o);
   host.compute_slots = static_cast<int>(o.integer("compute_slots", kSmall).value_or(0));
   host.pinned_memory = gib(o.number("pinned_memory_gib", kCapacityGib).value_or(1));
   host.pageable_memory = gib(o.number("pageable_memory_gib", kCapacityGib).value_or(1));

@@ -1,5 +1,9 @@
 // Machine -> profile JSON, in the units of the keys.
+#include <fmt/format.h>
+
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "schedule/machine/profile_reader.h"
 
@@ -8,7 +12,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-double gib(Bytes bytes) { return static_cast<double>(bytes.value) / 1073741824.0; }
+// The shortest decimal that reads back as the same bytes: 139.28, not 139.28000000026077.
+double gib(Bytes bytes) {
+  constexpr double kGib = 1073741824.0;
+  const double exact = static_cast<double>(bytes.value) / kGib;
+  for (int digits = 1; digits < 17; ++digits) {
+    const double shorter = std::stod(fmt::format("{:.{}g}", exact, digits));
+    if (std::llround(shorter * kGib) == bytes.value) return shorter;
+  }
+  return exact;
+}
 double gb_per_s(BytesPerSecond rate) { return rate.value / 1e9; }
 double tflops(FlopsPerSecond rate) { return rate.value / 1e12; }
 double us(Duration duration) { return static_cast<double>(ns(duration)) / 1e3; }

@@ -17,7 +17,8 @@
 //   attn, mlp  W      read K, G
 //   head       W      read K, G, [dT]
 // G is one access to the whole buffer; of an embedding whose table is shared on its rank it is one per tensor, in layout order.
-// The embedding has no I. x is the segment's kept input (SegmentCost::keeps_input). Recomputed x of an MLP is the R visit's y.
+// K holds copies of the layer inputs that the weight gradient needs, so while an I runs they are counted twice (in S and in K); from the
+// end of the I on the count is exact. The embedding has no I. x is the segment's kept input (SegmentCost::keeps_input). Recomputed x of an MLP is the R visit's y.
 //   Update (optimizer.cpp)   read G, update P, [update master], update m, update v
 #pragma once
 

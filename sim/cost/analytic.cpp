@@ -66,7 +66,10 @@ CostModel::Launch AnalyticCosts::launch(const Schedule& schedule, const Op& op) 
   if (!std::holds_alternative<Compute>(op.body)) return {machine_.host.transfer_launch, machine_.host.transfer_launch};
   const std::size_t kernels = kernel_count(schedule, op);
   if (kernels == 0) return {};
-  return {machine_.host.kernel_launch * static_cast<std::int64_t>(kernels), machine_.host.kernel_launch};
+  const std::int64_t first = ns(machine_.host.kernel_launch);
+  std::int64_t total = 0;
+  if (__builtin_mul_overflow(first, static_cast<std::int64_t>(kernels), &total)) total = INT64_MAX;  // refused by check_time_range
+  return {Duration(total), Duration(first)};
 }
 
 }  // namespace steptwin

@@ -11,6 +11,7 @@ class AnalyticCosts final : public CostModel {
   explicit AnalyticCosts(const Machine& machine) : machine_(machine) {}
 
   std::string name() const override { return "analytic"; }
+  ComputeScope compute_scope() const override { return ComputeScope::Work; }
   Cost compute(const Schedule& schedule, const Program& program, const Op& op) const override;
   Cost copy(const Schedule& schedule, const Program& program, OpId op) const override;
   Cost communicate(const Schedule& schedule, const Program& program, const Op& op, const CommShape& shape) const override;

@@ -20,6 +20,12 @@ class CostModel {
  public:
   virtual ~CostModel() = default;
   virtual std::string name() const = 0;
+  // What the device time of a compute op depends on, so that pricing may ask once for many ops.
+  enum class ComputeScope : std::uint8_t {
+    Work,  // only on the works of its parts and the engine of its lane (an op that states its duration aside)
+    Op,    // on the op itself
+  };
+  virtual ComputeScope compute_scope() const { return ComputeScope::Op; }
   // Device time of a compute op of `program` (all its parts) or of a copy.
   virtual Cost compute(const Schedule& schedule, const Program& program, const Op& op) const = 0;
   virtual Cost copy(const Schedule& schedule, const Program& program, OpId op) const = 0;

@@ -76,8 +76,7 @@ void distribute(Duration time, const std::vector<Share>& shares, std::vector<Dur
 }
 
 Key key_of(const Schedule& schedule, const Program& program, const Op& op, const ComputePart& part) {
-  // Without a chunk, an op of a program with several stages belongs to none of them.
-  const std::int32_t stage = op.label.chunk < 0 && program.stages.size() > 1 ? -1 : schedule.stage_of(program, op);
+  const std::int32_t stage = schedule.stage_of(program, op);
   if (part.phase == Phase::Update) return {part.phase, stage, -1, -1};
   return {part.phase, stage, op.label.chunk, part.micro_batch};
 }

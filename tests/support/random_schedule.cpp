@@ -1,6 +1,7 @@
 #include "tests/support/random_schedule.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "schedule/ir/builder.h"
@@ -16,9 +17,15 @@ struct Draft {
     std::vector<std::uint32_t> buffers;
   };
   Mesh mesh;
+  struct Buf {
+    std::int64_t bytes = 0;
+    Space space = Space::Device;
+    Category category = Category::Activation;
+    bool resident = false;
+  };
   std::vector<std::uint32_t> lanes;                 // per rank
   std::vector<std::vector<Item>> ranks;
-  std::vector<std::vector<std::int64_t>> buffers;   // per rank: bytes
+  std::vector<std::vector<Buf>> buffers;            // per rank
   std::vector<std::vector<std::string>> comm_axes;  // communicators: axes
 };
 
@@ -28,7 +35,7 @@ Schedule lay_out(const Draft& draft) {
   for (std::uint32_t r = 0; r < draft.ranks.size(); ++r) {
     b.begin_program("r" + std::to_string(r), {RankId(r)});
     for (std::uint32_t l = 0; l < draft.lanes[r]; ++l) b.lane("l" + std::to_string(l), Engine::Compute);
-    for (std::int64_t bytes : draft.buffers[r]) b.buffer("", Space::Device, Category::Activation, Bytes(bytes));
+    for (const Draft::Buf& x : draft.buffers[r]) b.buffer("", x.space, x.category, Bytes(x.bytes), {}, x.resident);
     const std::uint32_t first = b.next_op();
     for (const Draft::Item& item : draft.ranks[r]) {
       std::vector<OpId> deps;
@@ -40,6 +47,7 @@ Schedule lay_out(const Draft& draft) {
       if (std::holds_alternative<Compute>(op.body)) {
         const OpId id = b.compute(op.lane, op.label, WorkId(), accesses, deps);
         b.at(id).given = op.given;
+        b.at(id).guard = op.guard;
       } else {
         b.op(op, accesses, deps);
       }
@@ -64,7 +72,7 @@ class Generator {
       draft_.lanes.push_back(1 + random_.below(3));
       draft_.ranks.emplace_back();
       draft_.buffers.emplace_back();
-      for (std::uint32_t i = random_.below(4); i-- > 0;) draft_.buffers[r].push_back(1 + random_.below(100));
+      for (std::uint32_t i = random_.below(4); i-- > 0;) draft_.buffers[r].push_back({1 + random_.below(100)});
     }
   }
 
@@ -161,6 +169,24 @@ class Generator {
   std::vector<CommInstances> comms_;
 };
 
+// More buffers: each is used by a few ops of a window of the program, so that many live and die. One in ten is resident.
+void add_buffers(Draft& draft, Random& random) {
+  constexpr std::array kPlaces = {Space::Device, Space::Device, Space::Device, Space::Pinned};
+  for (std::size_t r = 0; r < draft.ranks.size(); ++r) {
+    auto& items = draft.ranks[r];
+    const auto size = static_cast<std::uint32_t>(items.size());
+    for (std::uint32_t left = size == 0 ? 0 : 1 + random.below(size); left-- > 0;) {
+      const auto category = static_cast<Category>(random.below(kCategories));
+      draft.buffers[r].push_back({random.below(100), kPlaces[random.below(4)], category, random.chance(10)});
+      const auto id = static_cast<std::uint32_t>(draft.buffers[r].size() - 1);
+      const std::uint32_t first = random.below(size), window = std::min(size - first, 1 + random.below(12));
+      for (std::uint32_t uses = 1 + random.below(4); uses-- > 0;) items[first + random.below(window)].buffers.push_back(id);
+      Op& op = items[first + random.below(window)].op;
+      if (op.lane.valid() && random.chance(5)) op.guard = BufferId(id);
+    }
+  }
+}
+
 bool plain(const Draft::Item& item) { return !item.op.group.valid() && !std::holds_alternative<HostWait>(item.op.body); }
 
 void disturb_order(Draft& draft, Random& random) {
@@ -186,6 +212,13 @@ Schedule random_schedule(std::uint64_t seed, std::uint32_t max_ops, Disturb dist
     Random random(seed ^ 0xabcdef);
     for (int i = 0; i < 30; ++i) disturb_order(draft, random);
   }
+  return lay_out(draft);
+}
+
+Schedule random_memory_schedule(std::uint64_t seed, std::uint32_t max_ops) {
+  Draft draft = Generator(seed, max_ops).make();
+  Random random(seed ^ 0x5eed);
+  add_buffers(draft, random);
   return lay_out(draft);
 }
 
@@ -254,7 +287,7 @@ Schedule without_op(const Schedule& schedule, OpId removed) {
   for (const Program& p : schedule.programs) {
     b.begin_program(p.name, p.ranks, p.stages);
     for (const Lane& lane : p.lanes) b.lane(lane.name, lane.engine, lane.priority);
-    for (const Buffer& buffer : p.buffers) b.buffer("", buffer.space, buffer.category, buffer.bytes);
+    for (const Buffer& buffer : p.buffers) b.buffer("", buffer.space, buffer.category, buffer.bytes, {}, buffer.resident);
     std::vector<std::optional<OpId>> renumbered(p.op_count);
     for (std::uint32_t i = 0; i < p.op_count; ++i) {
       const OpId id(p.first_op.value + i);
@@ -272,6 +305,7 @@ Schedule without_op(const Schedule& schedule, OpId removed) {
       if (std::holds_alternative<Compute>(op.body)) {
         renumbered[i] = b.compute(op.lane, op.label, WorkId(), {accesses.begin(), accesses.end()}, deps);
         b.at(*renumbered[i]).given = op.given;
+        b.at(*renumbered[i]).guard = op.guard;
       } else {
         renumbered[i] = b.op(op, {accesses.begin(), accesses.end()}, deps);
       }

@@ -30,6 +30,9 @@ class Random {
 enum class Disturb : std::uint8_t { No, Swap };
 Schedule random_schedule(std::uint64_t seed, std::uint32_t max_ops, Disturb disturb);
 
+// The schedule of the same seed with many more buffers, of all categories, in device and pinned memory, some of them resident.
+Schedule random_memory_schedule(std::uint64_t seed, std::uint32_t max_ops);
+
 // All schedules of up to 4 ops on 2 ranks x 2 lanes: compute ops and at most one send/recv pair, durations 1 and 2, every
 // dependency DAG. Returns how many were visited.
 std::uint64_t for_each_small_schedule(std::uint32_t max_ops, const std::function<void(const Schedule&)>& visit);

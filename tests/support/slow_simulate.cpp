@@ -148,6 +148,55 @@ void advance(std::vector<Instance*>& flows, std::int64_t since) {
   for (Instance* f : flows) f->left = std::max(0.0, f->left - f->rate * static_cast<double>(since));
 }
 
+// Would `active` stay within the capacity if the host of this rank, having issued the ops before `next`, allocated for it at `now`?
+bool fits(const Schedule& s, const std::vector<Instance>& ops, std::size_t next, std::int64_t now, std::int64_t capacity) {
+  struct Buf { bool begun = false, in_use = false, fresh = false; LaneId home; };
+  const Program& program = s.program_of(ops[0].id);
+  std::vector<Buf> buffers(program.buffers.size());
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    std::vector<BufferId> used;
+    for (const Access& access : s.accesses_of(ops[i].id)) used.push_back(access.buffer);
+    if (ops[i].op->guard.valid()) used.push_back(ops[i].op->guard);
+    for (const BufferId id : used) {
+      Buf& b = buffers[id.value];
+      if (!b.begun && !ops[i].op->lane.valid()) continue;
+      if (!b.begun && i > next) continue;
+      if (!b.begun) b.home = ops[i].op->lane, b.fresh = i == next;
+      b.begun = true;
+      const bool running = ops[i].op->lane != b.home && (ops[i].t.end < 0 || ops[i].t.end > now);
+      if (i >= next || running) b.in_use = true;
+    }
+  }
+  std::int64_t active = 0, need = 0;
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    if (program.buffers[b].space != Space::Device) continue;
+    const bool resident = program.buffers[b].resident;
+    if (resident || buffers[b].in_use) active += program.buffers[b].bytes.value;
+    if (!resident && buffers[b].fresh) need += program.buffers[b].bytes.value;
+  }
+  return need == 0 || active <= capacity;
+}
+
+bool takes_slot(const Instance& x, const SlowCosts& costs) {
+  return costs.compute_slots > 0 && std::holds_alternative<Compute>(x.op->body) && costs.duration(x.rank, x.id) > 0;
+}
+
+// Once nothing else happens at `now`: the first op by (ready, rank, op) that waits for a slot takes one, if one is free.
+bool start_in_slot(const std::vector<Instance*>& all, const SlowCosts& costs, std::int64_t now, std::int64_t& next) {
+  std::uint32_t running = 0;
+  Instance* first = nullptr;
+  for (Instance* x : all) {
+    if (!takes_slot(*x, costs) || x->t.ready < 0) continue;
+    if (x->t.start >= 0) running += x->t.end > now ? 1 : 0;
+    else if (x->t.ready > now) next = std::min(next, x->t.ready);
+    else if (first == nullptr || x->t.ready < first->t.ready) first = x;  // `all` is by rank and op
+  }
+  if (first == nullptr || running >= costs.compute_slots) return false;
+  first->t.start = now;
+  first->t.end = std::max(now + costs.duration(first->rank, first->id), first->t.issue);
+  return true;
+}
+
 // A transfer (or a local op) ends for all its counterparts; a group ends when its last member does.
 void end_all(Instance* x, std::int64_t end) {
   for (Instance* y : x->meets) y->own_end = end;
@@ -172,6 +221,7 @@ SlowResult slow_simulate(const Schedule& schedule, const SlowCosts& costs) {
   std::int64_t now = 0, flows_at = 0;
   for (;;) {
     bool changed = false;
+    std::int64_t next = INT64_MAX;
     for (std::size_t r = 0; r < world.ranks.size(); ++r) {  // hosts
       for (auto& ops = world.ranks[r]; cursor[r] < ops.size(); ++cursor[r]) {
         Instance& x = ops[cursor[r]];
@@ -181,6 +231,9 @@ SlowResult slow_simulate(const Schedule& schedule, const SlowCosts& costs) {
           x.t = {std::max(host[r], target.t.end), host[r], host[r], std::max(host[r], target.t.end)};
           host[r] = x.t.end;
         } else {
+          if (costs.capacity > 0 && host[r] > now) { next = std::min(next, host[r]); break; }
+          if (costs.capacity > 0 && !fits(schedule, ops, cursor[r], now, costs.capacity)) break;
+          if (costs.capacity > 0) host[r] = now;
           const bool follows = x.op->group.valid() && x.group.front() != &x;
           host[r] += follows ? 0 : costs.launch(x.rank, x.id);
           x.t.issue = x.after_launch = host[r];
@@ -200,7 +253,6 @@ SlowResult slow_simulate(const Schedule& schedule, const SlowCosts& costs) {
       for (Instance* g : x->group) g->t.ready = ready;
       changed = true;
     }
-    std::int64_t next = INT64_MAX;
     std::vector<Instance*> started;
     for (Instance* x : all) {  // starts
       if (x->t.start >= 0 || x->t.ready < 0 || x->meets.empty() || x->op->lane == LaneId()) continue;
@@ -211,7 +263,7 @@ SlowResult slow_simulate(const Schedule& schedule, const SlowCosts& costs) {
         start = std::max(start, y->t.ready);
         duration = std::max(duration, costs.duration(y->rank, y->id));
       }
-      if (!ok) continue;
+      if (!ok || takes_slot(*x, costs)) continue;
       const bool transfer = comm_of(x->op->body).valid();
       if (costs.fair_links && transfer && duration > 0) {
         if (start > now) { next = std::min(next, start); continue; }
@@ -230,7 +282,7 @@ SlowResult slow_simulate(const Schedule& schedule, const SlowCosts& costs) {
       flows.insert(flows.end(), started.begin(), started.end());
       share(flows, now);
     }
-    if (changed) continue;
+    if (changed || start_in_slot(all, costs, now, next)) continue;
     for (Instance* f : flows) next = std::min(next, f->projected);
     for (Instance* x : all)
       if (x->t.end > now) next = std::min(next, x->t.end);

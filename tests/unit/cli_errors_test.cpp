@@ -22,7 +22,7 @@ Exit code_of(const Exception& exception) {
 
 TEST(ExitCodes, CommandLineProblemsAreTwo) {
   EXPECT_EQ(exit_code_of(usage_error("x")), Exit::Usage);
-  for (const char* code : {"OVERRIDE", "RUN", "QUERY", "SQL"}) EXPECT_EQ(exit_code_of(InputError(problem(code))), Exit::Usage) << code;
+  for (const char* code : {"OVERRIDE", "RUN", "RANK", "QUERY", "SQL", "SQL-STOPPED"}) EXPECT_EQ(exit_code_of(InputError(problem(code))), Exit::Usage) << code;
 }
 
 TEST(ExitCodes, OneFileProblemMakesItBadInput) {

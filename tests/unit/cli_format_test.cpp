@@ -8,6 +8,16 @@
 namespace steptwin {
 namespace {
 
+TEST(Format, SixDigitsForTables) {
+  EXPECT_EQ(six_digits(52.87769624020541), "52.8777");
+  EXPECT_EQ(six_digits(637077.0234), "637077");
+  EXPECT_EQ(six_digits(51434911.0), "51434911");
+  EXPECT_EQ(six_digits(74227788970.0), "74227788970");
+  EXPECT_EQ(six_digits(0), "0");
+  EXPECT_EQ(six_digits(1e-5), "1e-05");
+  EXPECT_EQ(six_digits(-1.5e300), "-1.5e+300");
+}
+
 TEST(Format, FourSignificantDigits) {
   EXPECT_EQ(four_digits(179.44), "179.4");
   EXPECT_EQ(four_digits(1), "1.000");

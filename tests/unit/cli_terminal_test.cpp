@@ -8,7 +8,7 @@
 namespace steptwin {
 namespace {
 
-Environment with(std::map<std::string, std::string> values) {
+EnvironmentVariables with(std::map<std::string, std::string> values) {
   return [values = std::move(values)](const char* name) {
     const auto found = values.find(name);
     return found == values.end() ? std::string() : found->second;

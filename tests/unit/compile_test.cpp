@@ -92,6 +92,13 @@ TEST(Compile, StageLayers) {
   EXPECT_THROW(stage_layers(scenario, 3), InputError);
 }
 
+TEST(Compile, BackwardOrderOfGpipe) {
+  Scenario scenario = scenario_of("gpipe", 2, 1, 3);
+  EXPECT_EQ(scenario_actions(scenario)[0][3].micro_batch, 0);
+  scenario.backward_descending = true;
+  EXPECT_EQ(scenario_actions(scenario)[0][3].micro_batch, 2);
+}
+
 TEST(Compile, RefusesWhatItCannotServe) {
   Scenario scenario = scenario_of("1f1b", 6, 1, 4);  // 4 layers: stage 4 has nothing to do
   EXPECT_THROW(compile(scenario), InputError);

@@ -9,6 +9,7 @@
 #include "sim/cost/copy_path.h"
 #include "sim/cost/cost_models.h"
 #include "sim/cost/roofline.h"
+#include "sim/pricing.h"
 
 namespace steptwin {
 namespace {
@@ -202,6 +203,26 @@ TEST(Given, SharesByFlopsWithTheRemainderOnTheLast) {
   EXPECT_EQ(durations(given_times(), schedule), (std::vector<std::int64_t>{33, 33, 100, 34}));
 }
 
+// Ops that look alike may differ by the remainder: pricing asks for each.
+TEST(Given, PricingKeepsTheRemainder) {
+  const Schedule schedule = rows_schedule({{Phase::Forward, 0, 1}, {Phase::Forward, 0, 1}, {Phase::Forward, 0, 1}});
+  const Matching matching = match(schedule, Folding::Exact);
+  const Pricing pricing = price(schedule, matching, *given_costs(given_times(), schedule), true);
+  EXPECT_EQ(pricing.of(0, 0).duration, 33);
+  EXPECT_EQ(pricing.of(0, 1).duration, 33);
+  EXPECT_EQ(pricing.of(0, 2).duration, 34);
+}
+
+// The same work on a compute lane first: a lane of the host has no rates for it all the same.
+TEST(Analytic, PricingAsksForEveryEngine) {
+  ScheduleBuilder builder(Mesh{{{"pp", 1}}});
+  builder.begin_program("pp0", {RankId(0)}, {0});
+  const LaneId device = builder.lane("compute", Engine::Compute), host = builder.lane("cpu", Engine::Host);
+  for (const LaneId lane : {device, device, host}) builder.compute(lane, {Phase::Update, {}, 0, 0, 0, -1}, builder.work(work_of(5)), {}, {});
+  const Schedule schedule = builder.finish();
+  EXPECT_THROW(price(schedule, match(schedule, Folding::Exact), *analytic_costs(test_machine()), true), InputError);
+}
+
 TEST(Given, EveryPhaseHasItsTime) {
   const Schedule schedule = rows_schedule({{Phase::Forward, 0, 5}, {Phase::Recompute, 0, 5}, {Phase::Backward, 0, 3},
                                            {Phase::Backward, 0, 1}, {Phase::InputGrad, 1, 5}, {Phase::WeightGrad, 1, 5},
@@ -252,6 +273,12 @@ TEST(Given, MessagesCostP2pTheRestNothing) {
   EXPECT_EQ(time(Recv{}), 9);
   EXPECT_EQ(time(AllReduce{}), 0);
   EXPECT_EQ(costs->launch(schedule, schedule.ops[0]).total, Duration(0));
+}
+
+TEST(Given, OpsWithoutAChunkBelongToTheOnlyStageOrNone) {
+  const Schedule one = rows_schedule({{Phase::Update, 0, 1}}, {4}), two = rows_schedule({{Phase::Update, 0, 1}}, {4, 5});
+  EXPECT_EQ(one.stage_of(one.programs[0], one.ops[0]), 4);
+  EXPECT_EQ(two.stage_of(two.programs[0], two.ops[0]), -1);
 }
 
 TEST(Given, AStageWithoutATimeIsRefused) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "schedule/base/error.h"
@@ -96,6 +97,7 @@ TEST(Machine, WritingAndReadingGivesTheSameText) {
     EXPECT_EQ(machine_to_json(again), text);
     EXPECT_EQ(again.device.memory.value, preset(name).device.memory.value);
   }
+  EXPECT_THAT(machine_to_json(preset("h200_node")), HasSubstr("\"memory_gib\": 139.28,")) << "without the noise of bytes in binary";
 }
 
 TEST(Machine, UnknownPresetNamesTheNearest) {
@@ -105,6 +107,14 @@ TEST(Machine, UnknownPresetNamesTheNearest) {
   } catch (const InputError& e) {
     EXPECT_THAT(e.problems()[0].help, HasSubstr("did you mean \"h200_node\"?"));
   }
+}
+
+TEST(Machine, SharedIssuingThreadsAreRefused) {
+  const auto problems = problems_of("{\"host\": {\n\"ranks_per_thread\": 2, \"pinned_memory_gib\": 1, \"pageable_memory_gib\": 1}}");
+  const auto it = std::find_if(problems.begin(), problems.end(), [](const Diagnostic& d) { return d.code == "UNSUPPORTED"; });
+  ASSERT_NE(it, problems.end());
+  EXPECT_EQ(it->text, "2 ranks on one issuing thread cannot be simulated yet");
+  EXPECT_EQ(it->place.line, 2);
 }
 
 TEST(Machine, BadFiguresAreNamedWithPlaceAndRemedy) {

@@ -242,6 +242,31 @@ TEST(Verify, MessageSize) {
               only("SIZE", "0 bytes of fp32 are sent, 0 bytes of bf16"));
 }
 
+// specs/schedules.md 7.5 D: NCCL matches by order, so two receives in the wrong order get each other's data.
+TEST(Verify, MessageOrder) {
+  const std::string sends = "0 send on c to 1 F mb0 lane n\n1 send on c to 1 F mb1 lane n\n";
+  EXPECT_THAT(verdict(two_programs(sends, "0 recv on c from 0 F mb1 lane n\n1 recv on c from 0 F mb0 lane n\n")),
+              only("MESSAGE-ORDER", "message 1 on c from rank 0 to rank 1 is F mb0, but F mb1 is expected; sent: [F mb0], F mb1; expected: [F mb1], F mb0"));
+  EXPECT_THAT(verdict(two_programs(sends, "0 recv on c from 0 F mb0 lane n\n1 recv on c from 0 B mb1 lane n\n")),
+              only("MESSAGE-ORDER", "is F mb1, but B mb1 is expected"));
+  EXPECT_THAT(verdict(two_programs(sends, "0 recv on c from 0 mb0 lane n\n1 recv on c from 0 lane n\n")), IsEmpty());
+  // two chunks a rank: the receive of stage 3 stands before that of stage 1
+  const std::string chunks = "mesh pp 2\ncomm c axes pp\nprogram p ranks 0 stages 0,2\nlane n network\n0 send on c to 1 F c0 mb0 lane n\n"
+                             "1 send on c to 1 F c1 mb0 lane n\nprogram q ranks 1 stages 1,3\nlane n network\n";
+  EXPECT_THAT(verdict(chunks + "0 recv on c from 0 F c1 mb0 lane n\n1 recv on c from 0 F c0 mb0 lane n\n"),
+              only("MESSAGE-ORDER", "warning: op 0 of q: message 1 on c from rank 0 to rank 1 is F c0 mb0, but F c1 mb0 is expected"));
+  EXPECT_THAT(verdict(chunks + "0 recv on c from 0 F c0 mb0 lane n\n1 recv on c from 0 F c1 mb0 lane n\n"), IsEmpty());
+}
+
+TEST(Verify, AGuardHoldsForAllMembersOrNone) {
+  const auto guarded = [](const std::string& kind, const std::string& peer_a, const std::string& peer_b) {
+    return two_programs("buffer ok 4B resident\n0 all_reduce on c update ok lane n\n1 " + kind + peer_a + " lane n when ok\n",
+                        "buffer ok 4B resident\n0 all_reduce on c update ok lane n\n1 " + (kind == "send" ? "recv" : kind) + peer_b + " lane n\n");
+  };
+  EXPECT_THAT(verdict(guarded("all_reduce", " on c", " on c")), only("GUARD", "collective 2 on c has a guard on rank 0 only"));
+  EXPECT_THAT(verdict(guarded("send", " on c to 1", " on c from 0")), only("GUARD", "message 1 on c from rank 0 to rank 1 has a guard at one end only"));
+}
+
 TEST(Verify, DupSend) {
   const std::string sends = "0 send on c to 1 bytes 8B lane n\n1 send on c to 1 bytes 8B lane n\n";
   EXPECT_THAT(verdict(two_programs(
