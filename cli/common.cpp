@@ -18,4 +18,11 @@ Store open_for_reading(const Options& options, const Session& session) {
   return store;
 }
 
+void rethrow_own_sql_error(const InputError& error, const std::string& database) {
+  const Diagnostic& problem = error.problems().front();
+  if (problem.code != "SQL") throw;
+  throw EnvironmentError(EnvironmentError::Kind::Database, "the database " + database + " is damaged: " + problem.text,
+                         "steptwin runs check tells more; name another file with --db FILE");
+}
+
 }  // namespace steptwin

@@ -69,10 +69,10 @@ std::string absolute_path(const std::string& path) {
 
 AtomicFile::AtomicFile(std::string path, Overwrite overwrite) : path_(std::move(path)), overwrite_(overwrite) {
   const bool device = is_device(path_);  // /dev/full, a pipe: written in place
-  if (!device && overwrite_ == Overwrite::Refuse && ::access(path_.c_str(), F_OK) == 0) {
-    throw EnvironmentError(EnvironmentError::Kind::File, path_ + " exists", "--force overwrites it");
-  }
   if (std::filesystem::is_directory(path_)) file_error("write", path_, EISDIR);
+  if (!device && overwrite_ == Overwrite::Refuse && ::access(path_.c_str(), F_OK) == 0) {
+    throw EnvironmentError(EnvironmentError::Kind::File, path_ + " exists already", "--force overwrites it");
+  }
   if (!device) temporary_ = fmt::format("{}.tmp.{}", path_, ::getpid());
   descriptor_ = ::open(device ? path_.c_str() : temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) file_error("write", path_, errno);
@@ -90,7 +90,7 @@ void AtomicFile::commit() {
   // link() refuses an existing name, which rename() would replace: the file may have appeared meanwhile.
   if (overwrite_ == Overwrite::Refuse && ::link(temporary_.c_str(), path_.c_str()) == 0) return;
   if (overwrite_ == Overwrite::Refuse && errno == EEXIST)
-    throw EnvironmentError(EnvironmentError::Kind::File, path_ + " exists", "--force overwrites it");
+    throw EnvironmentError(EnvironmentError::Kind::File, path_ + " exists already", "--force overwrites it");
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0) file_error("write", path_, errno);
   committed_ = true;
 }

@@ -16,6 +16,11 @@ std::string four_digits(double value) {
   return fmt::format("{:.4g}", value);
 }
 
+std::string six_digits(double value) {
+  const double size = std::fabs(value);
+  return size >= 99999.5 && size < 1e15 ? fmt::format("{:.0f}", value) : fmt::format("{:.6g}", value);
+}
+
 std::string human_time(Duration time, Micro micro) {
   const std::int64_t count = ns(time);
   if (std::llabs(count) < 1000) return fmt::format("{} ns", count);

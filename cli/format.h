@@ -11,6 +11,7 @@ namespace steptwin {
 
 enum class Micro { Sign, Letter };  // "µs" or "us"
 
+std::string six_digits(double value);                                // "52.8777", "637077", "1e-05": a real in a table for people
 std::string four_digits(double value);                               // "179.4", "0.1584", "1835"
 std::string human_time(Duration time, Micro micro = Micro::Letter);  // "179.4 ms"
 std::string human_bytes(Bytes bytes);                                // "31.20 GiB", "512 B"

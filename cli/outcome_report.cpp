@@ -61,6 +61,9 @@ std::string remedy_lines(const Subject& subject, const std::vector<Remedy>& reme
 }  // namespace
 
 std::string out_of_memory_text(const Subject& subject, const Trace& trace, const std::vector<Remedy>& remedies) {
+  if (trace.outcome.space != Space::Device)
+    return outcome_text(trace.outcome) + "\n  help: put fewer ranks on a node, or use a machine with more of this memory;"
+                                         "\n        --allow-oom simulates it all the same";
   return outcome_text(trace.outcome) + peak_line(subject.schedule, trace.outcome.rank) + remedy_lines(subject, remedies);
 }
 

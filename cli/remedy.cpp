@@ -64,6 +64,8 @@ bool works(const SubjectRequest& request, Remedy& remedy) {
     return simulate(subject.schedule, *cost_model_of(subject), &*subject.machine, options).outcome.status == Status::Ok;
   } catch (const InputError&) {
     return false;  // the scenario does not allow this change
+  } catch (const EnvironmentError&) {
+    return false;  // this computer cannot hold the changed schedule
   }
 }
 

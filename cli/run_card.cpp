@@ -72,8 +72,9 @@ std::string memory_line(const SimulationRun& run, Micro micro) {
     text += fmt::format(" of {}   {}", human_bytes(capacity),
                         peak->bytes > capacity ? "OUT OF MEMORY" : "headroom " + human_bytes(capacity - peak->bytes));
   }
-  text += fmt::format("\n              at {}{}", human_time(peak->at.time_since_epoch(), micro),
-                      peak->op_name.empty() ? "" : ", op " + peak->op_name);
+  // The curve is on the clock of the host, which may be far ahead of the device.
+  text += peak->op_name.empty() ? "\n              resident"
+                                : fmt::format("\n              at the issue of {} ({})", peak->op_name, human_time(peak->at.time_since_epoch(), micro));
   for (std::size_t i = 0; i < peak->categories.size() && i < 4; ++i) {
     text += fmt::format("{} {} {}", i == 0 ? ":" : ",", peak->categories[i].first, human_bytes(peak->categories[i].second));
   }

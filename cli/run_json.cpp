@@ -14,6 +14,11 @@ using Json = nlohmann::ordered_json;
 
 Json optional_number(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
+std::optional<double> per_rank(const RunSummary& summary) {
+  if (!summary.tokens_per_second || summary.ranks.empty()) return std::nullopt;
+  return *summary.tokens_per_second / static_cast<double>(summary.ranks.size());
+}
+
 Json optional_id(OpId op) { return op.valid() ? Json(op.value) : Json(); }
 
 Json peak_bytes(const RunSummary& summary, Curve curve) {
@@ -79,7 +84,7 @@ Json identity_json(const SimulationRun& run) {
           {"ranks", subject.schedule.mesh.size()},
           {"micro_batches", subject.scenario ? Json(subject.scenario->micro_batches) : Json()},
           {"steps", run.options.steps},
-          {"seed", 1},
+          {"seed", run.seed},
           {"machine", subject.machine ? Json(subject.machine->name) : Json()},
           {"capacity_bytes", subject.machine ? Json(subject.machine->device.memory.value) : Json()},
           {"cost_model", run.cost_model},
@@ -114,7 +119,8 @@ Json summary_json(const RunSummary& summary) {
           {"bubble_rate_span", optional_number(summary.bubble_rate_span)},
           {"bubble_theory", optional_number(summary.bubble_theory)},
           {"mfu", optional_number(summary.mfu)},
-          {"tokens_per_second", optional_number(summary.tokens_per_second)},
+          {"tokens_per_second", optional_number(summary.tokens_per_second)},  // of all ranks together
+          {"tokens_per_second_per_rank", optional_number(per_rank(summary))},
           {"peak_allocated_bytes", peak_bytes(summary, Curve::Allocated)},
           {"peak_active_bytes", peak_bytes(summary, Curve::Active)},
           {"peak_reserved_bytes", peak_bytes(summary, Curve::Reserved)},
@@ -128,6 +134,7 @@ Json summary_json(const RunSummary& summary) {
 std::string run_json(const SimulationRun& run, JsonLayout layout) {
   Json json{{"schema", "steptwin.run/1"}, {"run", identity_json(run)}, {"summary", summary_json(run.summary)}};
   json["outcome"] = outcome_json(run.trace.outcome);
+  json["warnings"] = run.trace.warnings;
   json["peaks"] = peaks_json(run.summary);
   Json ranks = Json::array();
   for (const RankRow& row : run.summary.ranks) ranks.push_back(rank_json(row));

@@ -3,6 +3,7 @@
 
 #include "cli/run_json.h"
 #include "cli/run_report.h"
+#include "schedule/compile.h"
 
 namespace steptwin {
 
@@ -11,6 +12,13 @@ namespace {
 std::int64_t axis_size(const Mesh& mesh, const char* name) {
   const auto axis = mesh.axis(name);
   return axis ? mesh.axes[*axis].size : 1;
+}
+
+// The closed form of the order, where it has one.
+std::optional<double> bubble_theory(const Scenario& scenario) {
+  const OrderEntry* order = find_order(scenario.order);
+  const double rate = order == nullptr ? -1 : order->bubble_rate(order_options(scenario));
+  return rate < 0 ? std::nullopt : std::optional(rate);
 }
 
 }  // namespace
@@ -23,7 +31,7 @@ StepFacts step_facts(const Subject& subject, std::uint32_t steps) {
   const auto micro_batches = static_cast<double>(scenario.micro_batches * axis_size(scenario.mesh, "dp"));  // of all replicas
   facts.model_flops = micro_batches * static_cast<double>(model_flops_per_micro_batch(scenario.model, scenario.batch).value);
   facts.tokens = micro_batches * static_cast<double>(scenario.batch.micro_batch * scenario.batch.sequence);
-  facts.bubble_theory = bubble_theory(scenario.order, axis_size(scenario.mesh, "pp"), scenario.micro_batches);
+  facts.bubble_theory = bubble_theory(scenario);
   if (!subject.machine) return facts;
   const auto& peaks = subject.machine->device.matrix_peak;
   const auto peak = peaks.find(scenario.compute);

@@ -37,6 +37,7 @@ RunInfo run_info(const Subject& subject, const SubjectRequest& request, const Op
   info.machine_json = subject.machine ? machine_to_json(*subject.machine) : "{}";
   info.cost_model = cost_model;
   info.label = options.text("label");
+  info.seed = options.whole("seed", 1);
   info.steps = simulation.steps;
   info.guard_value = simulation.guard_value;
   info.tool_version = kVersion;

@@ -18,6 +18,7 @@ struct SimulationRun {
   Subject subject;
   SimulateOptions options;
   std::string cost_model;
+  std::int64_t seed = 1;
   Trace trace;
   RunSummary summary;
   double wall_seconds = 0;

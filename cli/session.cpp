@@ -42,7 +42,7 @@ void Messages::block(std::string_view text) const { write_error(with_severity(co
 
 void Messages::raw(std::string_view text) const { write_error(text); }
 
-std::string database_path(const std::string& flag, const Environment& environment) {
+std::string database_path(const std::string& flag, const EnvironmentVariables& environment) {
   if (!flag.empty()) return flag;
   const std::string stated = environment("STEPTWIN_DB");
   return stated.empty() ? "./steptwin.db" : stated;

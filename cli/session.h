@@ -39,6 +39,6 @@ struct Session {
 };
 
 // --db, else $STEPTWIN_DB, else ./steptwin.db.
-std::string database_path(const std::string& flag, const Environment& environment);
+std::string database_path(const std::string& flag, const EnvironmentVariables& environment);
 
 }  // namespace steptwin

@@ -2,12 +2,15 @@
 
 #include <utility>
 
+#include "cli/errors.h"
 #include "cli/progress.h"
 #include "sim/cost/cost_models.h"
 
 namespace steptwin {
 
 namespace {
+
+constexpr std::int64_t kMostSteps = 10'000;  // as run.steps of a scenario
 
 ProgressStyle progress_style(const Options& words, const Session& session) {
   if (words.flag("no-progress") || session.messages.verbosity() == Verbosity::Quiet) return ProgressStyle::None;
@@ -37,7 +40,9 @@ SimulateOptions simulate_options(const Options& options, const Subject& subject)
   result.engine = engine_choice(options.text("engine"));
   result.fold = fold_choice(options.text("fold"));
   result.detail = options.text("trace") == "summary" ? TraceDetail::Summary : TraceDetail::Full;
-  result.steps = static_cast<std::uint32_t>(options.whole("steps", subject.scenario ? subject.scenario->steps : 1));
+  const std::int64_t steps = options.whole("steps", subject.scenario ? subject.scenario->steps : 1);
+  if (steps > kMostSteps) throw usage_error("--steps " + std::to_string(steps) + ": at most " + std::to_string(kMostSteps));
+  result.steps = static_cast<std::uint32_t>(steps);
   result.guard_value = !(subject.scenario && subject.scenario->assume_overflow);
   return result;
 }

@@ -6,6 +6,7 @@
 
 #include "cli/errors.h"
 #include "cli/file_system.h"
+#include "cli/free_memory.h"
 #include "schedule/base/digest.h"
 #include "schedule/compile.h"
 #include "schedule/ir/text.h"
@@ -42,9 +43,19 @@ Override machine_override(const std::string& word) {
 }
 
 Scenario scenario_of(const SubjectRequest& request, const std::string& text) {
+  if (request.path.empty()) throw usage_error("the name of the scenario is empty");
   std::vector<Override> overrides = request.overrides;
   if (!request.machine.empty()) overrides.insert(overrides.begin(), machine_override(request.machine));  // --set machine... refines it
   return request.path == "-" ? parse_scenario(text, kStdin, overrides) : load_scenario(request.path, overrides);
+}
+
+Diagnostic no_ops(const std::string& file) {
+  Diagnostic problem;
+  problem.code = "EMPTY";
+  problem.text = "the schedule has no ops: there is nothing to simulate";
+  problem.help = "below a program line and its lanes, write for example: 0 compute F lane compute time 1ms";
+  problem.place.file = file;
+  return problem;
 }
 
 Subject text_subject(const SubjectRequest& request, const std::string& file, const std::string& text) {
@@ -55,6 +66,7 @@ Subject text_subject(const SubjectRequest& request, const std::string& file, con
   subject.order = "file";
   subject.text_sha256 = sha256_hex(text);
   subject.schedule = parse_schedule(text, file);
+  if (subject.schedule.ops.empty()) throw InputError(no_ops(file));
   if (!request.machine.empty()) subject.machine = load_machine(profile_path(request.machine));
   return subject;
 }
@@ -106,6 +118,7 @@ Subject load_subject(const SubjectRequest& request) {
   subject.name = subject.scenario->name;
   subject.order = subject.scenario->order;
   subject.machine = subject.scenario->machine;
+  require_memory(rough_op_count(*subject.scenario), request.bytes_per_op);
   subject.schedule = compile(*subject.scenario);
   return subject;
 }

@@ -36,6 +36,11 @@ std::string one_line(std::string_view text) {
   return result;
 }
 
+// What people read: reals with six digits, fractions of large ones dropped. csv and json keep every digit.
+std::string shown(const Cell& cell) {
+  return cell.type == Table::Type::Real ? six_digits(std::strtod(cell.text.c_str(), nullptr)) : one_line(cell.text);
+}
+
 std::string trim_right(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   return line;
@@ -51,7 +56,7 @@ std::vector<Column> measure(const Table& table) {
   for (const std::string& name : table.columns) columns.push_back({display_width(name), !table.rows.empty()});
   for (const auto& row : table.rows) {
     for (std::size_t c = 0; c < columns.size(); ++c) {
-      columns[c].width = std::max(columns[c].width, display_width(one_line(row[c].text)));
+      columns[c].width = std::max(columns[c].width, display_width(shown(row[c])));
       columns[c].right = columns[c].right && is_number(row[c]);
     }
   }
@@ -69,7 +74,7 @@ void print_human(Output& out, const Table& table) {
   out.write(trim_right(line) + "\n");
   for (const auto& row : table.rows) {
     line.clear();
-    for (std::size_t c = 0; c < columns.size(); ++c) line += (c ? "  " : "") + aligned(one_line(row[c].text), columns[c]);
+    for (std::size_t c = 0; c < columns.size(); ++c) line += (c ? "  " : "") + aligned(shown(row[c]), columns[c]);
     out.write(trim_right(line) + "\n");
     if (out.closed()) return;
   }
@@ -111,7 +116,7 @@ void print_md(Output& out, const Table& table) {
   out.write(head + "\n" + rule + "\n");
   for (const auto& row : table.rows) {
     std::string line = "|";
-    for (const Cell& cell : row) line += " " + md_field(cell.text) + " |";
+    for (const Cell& cell : row) line += " " + md_field(shown(cell)) + " |";
     out.write(line + "\n");
   }
 }

@@ -33,7 +33,7 @@ std::string process_environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-bool use_color(ColorChoice choice, Stream stream, const Environment& environment) {
+bool use_color(ColorChoice choice, Stream stream, const EnvironmentVariables& environment) {
   if (choice != ColorChoice::Auto) return choice == ColorChoice::Always;
   if (!environment("NO_COLOR").empty() || environment("TERM") == "dumb") return false;
   const std::string forced = environment("CLICOLOR_FORCE");
@@ -41,7 +41,7 @@ bool use_color(ColorChoice choice, Stream stream, const Environment& environment
   return stream == Stream::Tty;
 }
 
-bool use_utf8(CharacterSet choice, const Environment& environment) {
+bool use_utf8(CharacterSet choice, const EnvironmentVariables& environment) {
   if (choice == CharacterSet::Ascii) return false;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string value = environment(name);
@@ -50,7 +50,7 @@ bool use_utf8(CharacterSet choice, const Environment& environment) {
   return false;
 }
 
-Terminal detect_terminal(ColorChoice color, CharacterSet characters, const Environment& environment) {
+Terminal detect_terminal(ColorChoice color, CharacterSet characters, const EnvironmentVariables& environment) {
   Terminal terminal;
   terminal.out_color = use_color(color, stream_of(STDOUT_FILENO), environment);
   terminal.err_color = use_color(color, stream_of(STDERR_FILENO), environment);

@@ -12,7 +12,7 @@ enum class ColorChoice { Auto, Always, Never };
 enum class CharacterSet { Auto, Ascii };
 
 // Reads an environment variable; empty when unset (an empty variable counts as unset everywhere here).
-using Environment = std::function<std::string(const char* name)>;
+using EnvironmentVariables = std::function<std::string(const char* name)>;
 std::string process_environment(const char* name);
 
 struct Terminal {
@@ -24,9 +24,9 @@ struct Terminal {
 };
 
 enum class Stream { Tty, Plain };
-bool use_color(ColorChoice choice, Stream stream, const Environment& environment);
-bool use_utf8(CharacterSet choice, const Environment& environment);
-Terminal detect_terminal(ColorChoice color, CharacterSet characters, const Environment& environment);
+bool use_color(ColorChoice choice, Stream stream, const EnvironmentVariables& environment);
+bool use_utf8(CharacterSet choice, const EnvironmentVariables& environment);
+Terminal detect_terminal(ColorChoice color, CharacterSet characters, const EnvironmentVariables& environment);
 
 // `text` wrapped in an SGR sequence ("1;31") when `color` holds.
 std::string styled(bool color, const char* sgr, std::string_view text);

@@ -82,7 +82,11 @@ Exit run_query(const Options& options, Session& session) {
     session.out.write(canned(options.text("show")).sql);
   } else if (options.given("name")) {
     canned(options.text("name"));  // a wrong name is reported before the database is opened
-    print_canned(open_for_reading(options, session), options, session.out);
+    try {
+      print_canned(open_for_reading(options, session), options, session.out);
+    } catch (const InputError& error) {
+      rethrow_own_sql_error(error, database_of(options));
+    }
   } else {
     const std::string sql = sql_of(options);
     Store store = open_for_reading(options, session);

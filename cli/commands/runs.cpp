@@ -12,6 +12,7 @@ namespace steptwin {
 namespace {
 
 constexpr const char* kSchema = "steptwin.runs/1";
+constexpr std::int64_t kMostRanks = 16;
 
 Store open_for_writing(const Options& options, const Session& session) {
   const std::string path = database_of(options);
@@ -46,6 +47,19 @@ Table on_its_side(const Table& row) {
   return table;
 }
 
+// The ranks that were simulated: the others are equal to their stand-in. At most kMostRanks.
+void print_ranks(const Store& store, const std::string& id, Session& session) {
+  print_table(session.out,
+              store.query("SELECT rank, program, stages, compute_ns, exposed_communication_ns, bubble_ns, other_ns, step_ns, work_ns, "
+                          "rank_span_ns FROM rank_summary WHERE run_id = ?1 AND rank = stand_in ORDER BY rank LIMIT ?2",
+                          {id, std::to_string(kMostRanks)}),
+              Format::Table, kSchema);
+  const Table count = store.query("SELECT count(*), ifnull(sum(rank = stand_in), 0) FROM rank_summary WHERE run_id = ?1", {id});
+  const std::int64_t all = std::stoll(count.rows[0][0].text), simulated = std::stoll(count.rows[0][1].text);
+  if (simulated > kMostRanks) session.out.write(fmt::format("{} more ranks: steptwin query 'select * from rank_summary where run_id = {}'\n", simulated - kMostRanks, id));
+  if (all > simulated) session.out.write(fmt::format("{} other ranks do the same as one of these\n", all - simulated));
+}
+
 Exit show(const Options& options, Session& session) {
   const std::string word = run_word(options);
   const Store store = open_for_reading(options, session);
@@ -61,7 +75,7 @@ Exit show(const Options& options, Session& session) {
   print_table(session.out, store.query("SELECT name, value, unit FROM metrics WHERE run_id = ?1 AND rank IS NULL ORDER BY name", {id}),
               format, kSchema);
   session.out.write("\n");
-  print_table(session.out, store.query("SELECT * FROM rank_summary WHERE run_id = ?1 ORDER BY rank LIMIT 16", {id}), format, kSchema);
+  print_ranks(store, id, session);
   return Exit::Ok;
 }
 
@@ -104,7 +118,11 @@ Exit run_runs(const Options& options, Session& session) {
   for (const Action& action : kActions) {
     if (name != action.name) continue;
     if (options.positionals().size() > action.words) throw usage_error("unexpected argument " + options.positionals()[action.words]);
-    return action.run(options, session);
+    try {
+      return action.run(options, session);
+    } catch (const InputError& error) {
+      rethrow_own_sql_error(error, database_of(options));
+    }
   }
   const std::string near = nearest_name(name, {"list", "show", "rm", "check", "gc"});
   throw usage_error("unknown command runs " + name, near.empty() ? "one of list, show, rm, check, gc" : "did you mean " + near + "?");

@@ -36,7 +36,14 @@ Exit show_order(const Options& options, Session& session) {
   const Scenario scenario = read_scenario(request_of(options));
   const ActionGrid grid = scenario_actions(scenario);
   print_notes(scenario.notes, session);
-  session.out.write(format_of(options) == Format::Csv ? write_csv(grid) : order_grid(grid));
+  if (format_of(options) == Format::Csv) {
+    session.out.write(write_csv(grid));
+    return Exit::Ok;
+  }
+  session.out.write(order_grid(grid));
+  session.messages.note(
+      "F forward 1 slot, B backward 2 (I input gradient 1, W weight gradient 1), . idle, messages free; work: of one rank;\n"
+      "peak: micro-batches held at once by each rank, freed by W (B), or by I (B)");
   return Exit::Ok;
 }
 
@@ -99,6 +106,9 @@ Exit show_memory(const Options& options, Session& session) {
     }
   }
   print_table(session.out, table, format_of(options), "steptwin.memory/1");
+  session.messages.note(
+      "closed form: transformer layers only. derived: at the peak of the schedule; other: received activations, workspace, inputs;\n"
+      "the last stage also keeps the logits");
   return Exit::Ok;
 }
 

@@ -32,6 +32,7 @@ Job read_command_line(const Options& options, Session& session) {
   for (const std::string& text : options.list("expect")) job.expectations.push_back(parse_expectation(text, summary_keys()));
   if (options.flag("no-db") && options.given("label")) throw usage_error("--label names a stored run, --no-db stores none");
   job.request = with_text(std::move(job.request));
+  if (!options.flag("dry-run")) job.request.bytes_per_op = options.text("trace") == "summary" ? kSimulatedOpBytes : kTracedOpBytes;
   return job;
 }
 
@@ -54,6 +55,13 @@ void print_result(const SimulationRun& run, const Options& options, Session& ses
   } else if (run.trace.outcome.status != Status::Deadlock) {
     session.out.write(run_card(run, session));
   }
+}
+
+void print_warnings_of(const SimulationRun& run, const Session& session) {
+  for (const std::string& warning : run.trace.warnings) session.messages.warning(warning);
+  if (run.trace.outcome.status != Status::Ok || run.summary.makespan > Duration(0)) return;
+  session.messages.warning(run.subject.scenario ? "every op takes 0 ns: the scenario's costs are all 0"
+                                                : "every op takes 0 ns: give --machine NAME, or `time 5us` on the ops of the text");
 }
 
 void print_notes_after(const SimulationRun& run, const Session& session) {
@@ -152,6 +160,7 @@ Exit simulate_subject(const Job& job, SimulationRun& run, Verdict verdict) {
             "verify found a deadlock that the engine does not meet");
   print_result(run, job.options, job.session);
   job.session.out.flush();  // results before the notes that follow them
+  print_warnings_of(run, job.session);
   print_notes_after(run, job.session);
   return judge_run(job, run, verdict);
 }
@@ -164,6 +173,7 @@ Exit run_simulate(const Options& options, Session& session) {
   SimulationRun run;
   run.subject = load_subject(job.request);
   run.started_utc = started;
+  run.seed = options.whole("seed", 1);
   if (run.subject.scenario) {
     for (const Diagnostic& note : run.subject.scenario->notes) session.messages.diagnostic(note);
   }

@@ -91,7 +91,11 @@ Exit run_trace(const Options& options, Session& session) {
   const auto& words = options.positionals();
   if (words[0] != "export") throw usage_error("unknown command trace " + words[0], "usage: steptwin trace export RUN -o FILE");
   if (words.size() < 2) throw usage_error("missing RUN", "an id, the first digits of a uid, a label, @last, @last-sim or @last-exec");
-  return export_run(options, session);
+  try {
+    return export_run(options, session);
+  } catch (const InputError& error) {
+    rethrow_own_sql_error(error, database_of(options));
+  }
 }
 
 }  // namespace steptwin

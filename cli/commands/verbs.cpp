@@ -13,12 +13,25 @@ const std::vector<Verb>& verb_table() {
       {"simulate", "SCENARIO|FILE.sched|-", "predict one step: time, bubble, communication, memory",
        "Compiles the scenario into a schedule, checks it, simulates it and stores the\nrun. A file NAME.sched holds a schedule in text "
        "form. - reads standard input.\n"
-       "--expect takes a name of the --json summary, or a short form with a unit:\nstep_ms, step_s, bubble_pct, mfu_pct, peak_mem_gib, "
-       "tokens_per_second.\n",
+       "--expect takes a name of the --json summary, or a short form with a unit:\nstep_ms, step_s, bubble_pct, mfu_pct, peak_mem_gib. "
+       "tokens_per_second counts all\nranks together, tokens_per_second_per_rank one.\n",
        "steptwin simulate scenarios/gpt2_pp4.json\n"
        "steptwin simulate s.json --set batch.micro_batches=16 --json\n"
        "steptwin simulate s.json --expect 'step_ms<200' --no-db\n",
        1, 1, "SCENARIO", run_simulate},
+      {"execute", "SCENARIO|FILE.sched", "run the same schedule for real on the CPU: real tensors, real gradients",
+       "Simulates the scenario, then runs the very schedule with LibTorch, all ranks in\nthis process, and stores both runs; compare "
+       "joins them op by op.\n",
+       "steptwin execute scenarios/gpt2_pp4_small.json --warmup 1 --steps 5\n"
+       "steptwin execute s.json --check\n"
+       "steptwin compare @last-sim @last-exec\n",
+       1, 1, "SCENARIO", run_execute},
+      {"compare", "RUN RUN", "a prediction beside a measured run, op by op",
+       "One run is a prediction, the other an execution of the same schedule, in either\norder; or give the execution alone. Errors are\n"
+       "(predicted - measured) / measured.\n",
+       "steptwin compare @last-exec\n"
+       "steptwin compare @last-sim @last-exec --max-error 10\n",
+       1, 2, "RUN", run_compare},
       {"validate", "SCENARIO...", "check files and print every problem",
        "Reads each scenario or schedule text, compiles it and verifies the schedule.\nExit 1 when a file has errors.\n",
        "steptwin validate scenarios/*.json\n", 1, kAny, "SCENARIO", run_validate},

@@ -11,7 +11,7 @@ import unittest
 from support import GOLDEN, GPT2, Case, binary, clean_environment
 
 USAGE_ERRORS = [
-    ["simulat", "x.json"], ["execute", "x.json"], ["--nonsense"], ["simulate"], ["simulate", "a.json", "b.json"], ["simulate", "a.json", "--step", "3"],
+    ["simulat", "x.json"], ["sweep", "x.json"], ["--nonsense"], ["simulate"], ["simulate", "a.json", "b.json"], ["simulate", "a.json", "--step", "3"],
     ["simulate", "a.json", "--steps", "0"], ["simulate", "a.json", "--steps", "-3"], ["simulate", "a.json", "--engine", "rplay"],
     ["simulate", "a.json", "--set", "novalue"], ["simulate", "a.json", "--db"], ["simulate", "a.json", "--db", "a", "--db", "b"],
     ["show", "a.json", "--order", "--ops"], ["show", "a.json", "--rank", "0"], ["query"], ["query", "--name", "nothing_like_it"],
@@ -140,7 +140,7 @@ def in_a_terminal(args, folder, seconds=60, **env):
 
 
 class Progress(Case):
-    LONG = ["simulate", GPT2, "--no-db", "--trace", "summary", "--steps", "2000000"]
+    LONG = ["simulate", GPT2, "--no-db", "--trace", "summary", "--set", "batch.micro_batches=2000", "--steps", "10000"]
 
     def test_a_terminal_sees_it_move(self):
         seen = in_a_terminal(self.LONG, self.folder, seconds=2)

@@ -1,0 +1,216 @@
+// steptwin execute: scenario -> schedule -> verify -> simulate -> execute -> both stored -> card.
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "cli/commands/commands.h"
+#include "cli/common.h"
+#include "cli/errors.h"
+#include "cli/execution_report.h"
+#include "cli/outcome_report.h"
+#include "cli/run_record.h"
+#include "cli/signals.h"
+#include "cli/simulation.h"
+#include "exec/module.h"
+#include "schedule/base/data_dir.h"
+#include "schedule/json/json_reader.h"
+
+namespace steptwin {
+
+namespace {
+
+constexpr const char* kDefaultText = "/scenarios/text/rehearsal.txt";
+
+std::vector<std::uint8_t> training_text(const Options& options) {
+  const std::string text = read_text_file(options.given("data") ? options.text("data") : data_dir() + kDefaultText);
+  return {text.begin(), text.end()};
+}
+
+ExecuteOptions execute_options(const Options& options) {
+  ExecuteOptions result;
+  result.mode = options.text("mode") == "threads" ? ExecutionMode::Threads : ExecutionMode::Interp;
+  result.compute_slots = result.mode == ExecutionMode::Threads ? std::max(1u, std::thread::hardware_concurrency()) : 1;
+  result.warm_up = static_cast<std::uint32_t>(options.whole("warmup", 0));
+  result.steps = static_cast<std::uint32_t>(options.whole("steps", 1));
+  result.seed = static_cast<std::uint64_t>(options.whole("seed", 1));
+  result.deadline = std::chrono::seconds(options.whole("timeout", 0));
+  result.keep_gradients = options.flag("check");
+  result.text = training_text(options);
+  return result;
+}
+
+struct Job {
+  const Options& options;
+  Session& session;
+  SubjectRequest request;
+  ExecuteOptions execute;
+  std::unique_ptr<Backend> backend;
+};
+
+// The prediction first: what does not fit or hangs is not started.
+std::optional<Exit> predict(const Job& job, ExecutionRun& run) {
+  SimulationRun& sim = run.prediction;
+  const std::unique_ptr<CostModel> costs = cost_model_of(sim.subject);
+  sim.options = simulate_options(job.options, sim.subject);
+  sim.options.steps = job.execute.warm_up + job.execute.steps > 1 ? 2 : 1;  // the last of two is the steady state
+  sim.cost_model = costs->name();
+  std::optional<RunRecord> record;
+  if (!job.options.flag("no-db")) {
+    RunInfo info = run_info(sim.subject, job.request, job.options, sim.options, sim.cost_model, job.session);
+    info.label.clear();  // names the execution
+    record.emplace(database_of(job.options), info, job.session);
+    sim.key = record->key();
+  }
+  try {
+    sim.trace = run_simulation(sim.subject, *costs, sim.options, job.options, job.session);
+    const std::string digest = schedule_digest(sim.subject.schedule);
+    sim.summary = summarize(sim.subject.schedule, digest, sim.trace, step_facts(sim.subject, sim.options.steps));
+    if (record) record->finish(sim.subject.schedule, digest, sim.trace, metrics_of(sim.summary));
+  } catch (const std::exception& error) {
+    if (record) record->failed(error.what());
+    throw;
+  }
+  if (sim.trace.outcome.status == Status::OutOfMemory) {
+    job.session.messages.block(out_of_memory_text(sim.subject, sim.trace, {}));
+    return Exit::OutOfMemory;
+  }
+  if (sim.trace.outcome.status == Status::Deadlock) {
+    job.session.messages.block(deadlock_text(sim.trace));
+    return Exit::Deadlock;
+  }
+  return std::nullopt;
+}
+
+RunInfo execution_info(const Job& job, const ExecutionRun& run) {
+  RunInfo info = run_info(run.prediction.subject, job.request, job.options, run.prediction.options, "", job.session);
+  info.kind = "exec";
+  info.backend = run.backend;
+  info.steps = job.execute.steps;
+  if (run.prediction.key) info.sim_of_uid = run.prediction.key->uid;
+  nlohmann::ordered_json machine;
+  machine["mode"] = run.mode;
+  machine["compute_slots"] = job.execute.compute_slots;
+  machine["environment"] = nlohmann::ordered_json::parse(job.backend->environment(), nullptr, false);
+  info.machine_json = machine.dump();
+  return info;
+}
+
+std::vector<Metric> execution_metrics(const ExecutionRun& run) {
+  std::vector<Metric> metrics = metrics_of(run.summary);
+  for (std::size_t i = 0; i < run.result.losses.size(); ++i) metrics.push_back({fmt::format("loss_step_{:05}", i + 1), "1", run.result.losses[i], {}});
+  for (std::size_t i = 0; i < run.step_times.size(); ++i)
+    metrics.push_back({fmt::format("step_time_{:05}_ns", i + 1), "ns", static_cast<double>(ns(run.step_times[i])), {}});
+  metrics.push_back({"step_time_median_ns", "ns", static_cast<double>(ns(median(run.step_times))), {}});
+  metrics.push_back({"workspace_peak_bytes", "B", static_cast<double>(run.result.workspace_peak), {}});
+  return metrics;
+}
+
+void execute_and_finish(const Job& job, ExecutionRun& run, RunRecord* record) {
+  const Schedule& schedule = run.prediction.subject.schedule;
+  run.result = job.backend->run(schedule, job.execute);
+  if (run.result.trace.outcome.status == Status::Interrupted) {
+    if (record != nullptr) record->interrupted();
+    return;
+  }
+  run.step_times = measured_steps(run.result.trace, run.steps);
+  run.summary = summarize(schedule, run.prediction.summary.schedule_digest, run.result.trace, step_facts(run.prediction.subject, run.steps));
+  if (record != nullptr) record->finish(schedule, run.prediction.summary.schedule_digest, run.result.trace, execution_metrics(run));
+}
+
+// Set: interrupted, with this exit code.
+std::optional<Exit> execute_and_store(Job& job, ExecutionRun& run) {
+  const StopScope stop;
+  job.execute.stop = &stop.flag();
+  std::optional<RunRecord> record;
+  if (!job.options.flag("no-db")) {
+    record.emplace(database_of(job.options), execution_info(job, run), job.session);
+    run.key = record->key();
+  }
+  try {
+    execute_and_finish(job, run, record ? &*record : nullptr);
+  } catch (const std::exception& error) {
+    if (record) record->failed(error.what());
+    throw;
+  }
+  job.execute.stop = nullptr;
+  if (run.result.trace.outcome.status != Status::Interrupted) return std::nullopt;
+  job.session.messages.block(run.key ? fmt::format("interrupted; run {} is marked so", run.key->id) : "interrupted");
+  return stop.exit_code();
+}
+
+// Of a 16-bit run the plain model runs twice: in its type and in fp32.
+GradientCheck check_run(const Job& job, const ExecutionRun& run) {
+  const Subject& subject = run.prediction.subject;
+  const ExecutionResult plain = job.backend->run_plain(subject.schedule, job.execute);
+  if (!subject.scenario || subject.scenario->compute == DType::Fp32) return check_against_plain(subject.schedule, run.result, plain);
+  SubjectRequest wide = job.request;
+  wide.overrides.push_back({"precision.compute", "fp32"});
+  const ExecutionResult reference = job.backend->run_plain(load_subject(wide).schedule, job.execute);
+  return check_against_plain_16bit(subject.schedule, run.result, plain, reference);
+}
+
+void print_result(const ExecutionRun& run, const Options& options, Session& session) {
+  const Format format = format_of(options);
+  if (format == Format::Json || format == Format::Jsonl) {
+    session.out.write(execution_json(run, format == Format::Json ? JsonLayout::Pretty : JsonLayout::OneLine));
+  } else {
+    session.out.write(execution_card(run, session));
+  }
+  session.out.flush();
+}
+
+Exit judge_run(const ExecutionRun& run, const Session& session) {
+  const Outcome& outcome = run.result.trace.outcome;
+  if (outcome.status == Status::Deadlock) {
+    session.messages.block(deadlock_text(run.result.trace));
+    return Exit::Deadlock;
+  }
+  for (std::size_t i = 0; i < run.result.losses.size(); ++i) {
+    if (std::isfinite(run.result.losses[i])) continue;
+    session.messages.block(fmt::format("error: the loss of step {} is not a number; the parameters have diverged before it", i + 1));
+    return Exit::CheckFailed;
+  }
+  if (run.check && !run.check->holds) {
+    session.messages.block("error: " + run.check->problem);
+    return Exit::CheckFailed;
+  }
+  return Exit::Ok;
+}
+
+Subject sound_subject(const Job& job) {
+  Subject subject = load_subject(job.request);
+  Judgement judgement = judge(subject.schedule);
+  if (judgement.verdict == Verdict::Broken) throw InputError(std::move(judgement.problems));
+  for (const Diagnostic& problem : judgement.problems) job.session.messages.diagnostic(problem);
+  return subject;
+}
+
+}  // namespace
+
+Exit run_execute(const Options& options, Session& session) {
+  if (options.flag("no-db") && options.given("label")) throw usage_error("--label names a stored run, --no-db stores none");
+  Job job{options, session, {options.positionals().front(), parse_overrides(options.list("set")), options.text("machine"), {}}, {}, nullptr};
+  job.request = with_text(std::move(job.request));
+  ExecutionRun run;
+  run.prediction.subject = sound_subject(job);
+  job.execute = execute_options(options);
+  job.backend = load_cpu_backend();
+  run.name = run.prediction.subject.name;
+  run.mode = job.execute.mode == ExecutionMode::Threads ? "threads" : "interp";
+  run.backend = job.backend->name();
+  run.warm_up = job.execute.warm_up, run.steps = job.execute.steps;
+  if (const std::optional<Exit> stopped = predict(job, run)) return *stopped;
+  if (const std::optional<Exit> interrupted = execute_and_store(job, run)) return *interrupted;
+  if (options.flag("check") && run.result.trace.outcome.status == Status::Ok) run.check = check_run(job, run);
+  print_result(run, options, session);
+  if (run.key)
+    session.messages.note(fmt::format("run {} (prediction {}) saved in {}\nnext: steptwin compare {} {}", run.key->id, run.prediction.key->id,
+                                      database_of(options), run.prediction.key->id, run.key->id));
+  return judge_run(run, session);
+}
+
+}  // namespace steptwin

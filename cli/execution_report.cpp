@@ -1,0 +1,114 @@
+#include "cli/execution_report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace steptwin {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+std::int64_t peak_bytes(const RunSummary& summary) {
+  const RunPeak* const peak = summary.peak(Curve::Allocated);
+  return peak == nullptr ? 0 : peak->bytes.value;
+}
+
+Json check_json(const GradientCheck& check) {
+  return {{"holds", check.holds},
+          {"tensors", check.tensors},
+          {"worst", check.worst},
+          {"worst_use_of_allowance", number(check.worst_use)},
+          {"loss_difference", number(check.loss_difference)}};
+}
+
+std::string loss_lines(const std::vector<double>& losses) {
+  constexpr std::size_t kShown = 12;
+  std::string text;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    if (losses.size() > kShown && i >= kShown / 2 && i + kShown / 2 < losses.size()) {
+      if (i == kShown / 2) text += "    ...\n";
+      continue;
+    }
+    text += fmt::format("    step {:<4} loss {:.6f}\n", i + 1, losses[i]);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<Duration> measured_steps(const Trace& trace, std::uint32_t steps) {
+  std::vector<SimTime> ends(steps, at_ns(INT64_MIN));
+  SimTime start = at_ns(INT64_MAX);
+  for (const Span& span : trace.spans) {
+    if (span.step >= steps) continue;
+    ends[span.step] = std::max(ends[span.step], span.end);
+    start = std::min(start, span.start);
+  }
+  std::vector<Duration> times;
+  for (const SimTime end : ends) {
+    if (end < start) break;
+    times.push_back(end - start);
+    start = end;
+  }
+  return times;
+}
+
+Duration median(std::vector<Duration> times) {
+  if (times.empty()) return Duration(0);
+  std::sort(times.begin(), times.end());
+  const std::size_t half = times.size() / 2;
+  return times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
+}
+
+std::string execution_json(const ExecutionRun& run, JsonLayout layout) {
+  Json json;
+  json["schema"] = "steptwin.execution/1";
+  json["scenario"] = run.name;
+  json["backend"] = run.backend;
+  json["mode"] = run.mode;
+  json["status"] = run.summary.status;
+  json["run"] = run.key ? Json{{"id", run.key->id}, {"uid", run.key->uid}} : Json(nullptr);
+  json["prediction"] = run.prediction.key ? Json{{"id", run.prediction.key->id}, {"uid", run.prediction.key->uid}} : Json(nullptr);
+  json["losses"] = Json::array();
+  for (const double loss : run.result.losses) json["losses"].push_back(number(loss));
+  json["step_times_ns"] = Json::array();
+  for (const Duration time : run.step_times) json["step_times_ns"].push_back(ns(time));
+  json["summary"] = {{"warm_up", run.warm_up},
+                     {"steps", run.steps},
+                     {"schedule_digest", run.summary.schedule_digest},
+                     {"step_time_ns", ns(median(run.step_times))},
+                     {"predicted_step_time_ns", ns(run.prediction.summary.step_time)},
+                     {"peak_allocated_bytes", peak_bytes(run.summary)},
+                     {"predicted_peak_allocated_bytes", peak_bytes(run.prediction.summary)},
+                     {"workspace_peak_bytes", run.result.workspace_peak}};
+  json["check"] = run.check ? check_json(*run.check) : Json(nullptr);
+  json["environment"] = Json::parse(run.result.environment_json, nullptr, false);
+  return json.dump(layout == JsonLayout::Pretty ? 2 : -1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string execution_card(const ExecutionRun& run, const Session& session) {
+  const auto time = [&](Duration d) { return human_time(d, session.micro()); };
+  std::string text = fmt::format("{}   executed on {} ({}), {} ranks, {} step{}\n", run.name, run.backend, run.mode, run.summary.ranks.size(), run.steps,
+                                 run.steps == 1 ? "" : "s");
+  text += loss_lines(run.result.losses);
+  if (!run.step_times.empty()) {
+    const auto [least, most] = std::minmax_element(run.step_times.begin(), run.step_times.end());
+    text += fmt::format("  step time      {} measured (median; {} to {}), {} predicted\n", time(median(run.step_times)), time(*least), time(*most),
+                        time(run.prediction.summary.step_time));
+  }
+  text += fmt::format("  peak memory    {} measured, {} predicted (allocated, largest rank)\n", human_bytes(Bytes(peak_bytes(run.summary))),
+                      human_bytes(Bytes(peak_bytes(run.prediction.summary))));
+  if (run.check)
+    text += fmt::format("  check          {} ({} gradients; loss differs by {:.1e}; largest share of the allowance {:.3g}: {})\n",
+                        run.check->holds ? "equal to the plain model" : "DIFFERS from the plain model", run.check->tensors, run.check->loss_difference,
+                        run.check->worst_use, run.check->worst);
+  return text;
+}
+
+}  // namespace steptwin

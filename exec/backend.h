@@ -1,0 +1,58 @@
+// Backend: runs a schedule for real. The steptwin binary never links LibTorch: an execution module (a shared library that holds
+// one backend) is loaded by exec/module.h after the thread and BLAS environment is set.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "schedule/ir/schedule.h"
+#include "traces/trace.h"
+
+namespace steptwin {
+
+enum class ExecutionMode : std::uint8_t { Interp, Threads };
+
+struct ExecuteOptions {
+  ExecutionMode mode = ExecutionMode::Interp;  // Interp: one thread runs all ranks cooperatively; Threads: a worker per rank and lane
+  std::uint32_t compute_slots = 1;             // Threads: compute ops of the process at a time
+  std::uint32_t warm_up = 0;                   // repetitions before the measured ones
+  std::uint32_t steps = 1;                     // measured repetitions (training steps)
+  std::uint64_t seed = 1;                      // parameters and data order
+  std::vector<std::uint8_t> text;              // training text, byte tokens; must hold at least one sequence + 1 bytes
+  std::chrono::milliseconds deadline{0};       // 0: none. A step that takes longer ends with an EnvironmentError naming where each rank stands
+  const std::atomic<bool>* stop = nullptr;     // set by a signal handler
+  bool keep_gradients = false;                 // fill ExecutionResult::gradients of the first step (before the optimizer touches anything)
+};
+
+// One parameter gradient (or parameter) as fp32 values, by name as in the model description; of a tensor that several ranks hold, the one of the lowest.
+using NamedValues = std::map<std::string, std::vector<float>>;
+
+struct ExecutionResult {
+  Trace trace;                    // kind "exec": every step's spans; allocated and active curves as measured by the allocator
+  std::vector<double> losses;     // mean over all micro-batches and data-parallel ranks, per measured step
+  NamedValues gradients;          // summed over micro-batches and data-parallel ranks, scaled to the mean loss
+  std::string environment_json;   // switches in force, library versions, thread counts
+  // [simulated rank][local op]: IR bytes allocated between the op's allocations and drops, device space, first measured step; from the allocator.
+  std::vector<std::vector<std::int64_t>> allocated;
+  std::int64_t workspace_peak = 0;  // op temporaries outside IR buffers, bytes
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string name() const = 0;
+  virtual std::string environment() const = 0;  // as ExecutionResult::environment_json, known before a run
+  virtual ExecutionResult run(const Schedule& schedule, const ExecuteOptions& options) = 0;
+  // The plain single-device model on the same parameters and data: LibTorch autograd, full batch, no schedule. Same result fields
+  // (losses, gradients); reads shapes and dtypes from the schedule's layouts.
+  virtual ExecutionResult run_plain(const Schedule& schedule, const ExecuteOptions& options) = 0;
+};
+
+}  // namespace steptwin
+
+// The one symbol of an execution module.
+extern "C" steptwin::Backend* steptwin_backend();

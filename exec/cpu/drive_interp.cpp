@@ -1,0 +1,31 @@
+#include "exec/cpu/execution.h"
+
+namespace steptwin {
+namespace {
+
+void run_task(Execution& execution, const Task& task) {
+  execution.machine().began(task);
+  execution.work(task);
+  execution.machine().ended(task);
+}
+
+}  // namespace
+
+void drive_interp(Execution& execution) {
+  StepMachine& machine = execution.machine();
+  while (!machine.finished() && !execution.stopped()) {
+    execution.check_deadline();
+    machine.settle();
+    if (const auto transfer = machine.next_transfer()) {
+      run_task(execution, *transfer);
+    } else if (machine.issue(StepMachine::RunAhead::Bounded)) {
+      continue;
+    } else if (const auto local = machine.next_local()) {
+      run_task(execution, *local);
+    } else if (!machine.issue(StepMachine::RunAhead::Free) && !machine.finished()) {
+      return;  // nothing can go on
+    }
+  }
+}
+
+}  // namespace steptwin

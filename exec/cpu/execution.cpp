@@ -1,0 +1,152 @@
+#include "exec/cpu/execution.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "schedule/base/error.h"
+#include "schedule/ir/text.h"
+
+namespace steptwin {
+
+Execution::Execution(const Schedule& schedule, const ExecuteOptions& options)
+    : schedule_(schedule), options_(options), matching_(match(schedule, Folding::None)), start_(std::chrono::steady_clock::now()), step_start_(start_) {
+  for (const ProgramTables& tables : matching_.tables) {
+    lists_.push_back(lower(schedule, tables));
+    const std::vector<Diagnostic> problems = check_instructions(schedule, tables, lists_.back());
+    if (!problems.empty()) throw InternalError("lowering: " + problems.front().code + " " + problems.front().text);
+  }
+  for (const Communicator& comm : schedule.communicators) comms_.push_back(expand(schedule.mesh, comm));
+  memories_.reserve(matching_.ranks.size());
+  for (const SimRank& rank : matching_.ranks)
+    memories_.emplace_back(schedule, schedule.programs[matching_.tables[rank.tables].program.value], rank.rank, comms_);
+  training_ = std::make_unique<TrainingState>(schedule, matching_, memories_, options);
+  recorder_ = std::make_unique<Recorder>(schedule, matching_, memories_, options.warm_up, options.steps, [this] { return now(); });
+  machine_ = std::make_unique<StepMachine>(schedule, matching_, lists_, memories_, options.warm_up + options.steps, hooks());
+}
+
+std::int64_t Execution::now() const { return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - start_).count(); }
+
+StepMachine::Hooks Execution::hooks() {
+  StepMachine::Hooks hooks;
+  hooks.begin_step = [this](std::uint32_t rank, std::uint32_t step) {
+    training_->begin_step(rank, step);
+    recorder_->begin_step(rank, step);
+  };
+  hooks.step_done = [this](std::uint32_t rank, std::uint32_t step, const OpTimes* times) {
+    training_->end_step(rank, step);
+    recorder_->step_done(rank, step, times);
+  };
+  hooks.marked = [this](std::uint32_t rank, std::uint32_t step, std::uint32_t op) { recorder_->marked(rank, step, op); };
+  hooks.now = [this] { return now(); };
+  return hooks;
+}
+
+ExecutionResult Execution::run() {
+  training_->initialise_parameters();
+  start_ = step_start_ = std::chrono::steady_clock::now();
+  machine_->start();
+  if (options_.mode == ExecutionMode::Interp) {
+    drive_interp(*this);
+  } else {
+    drive_threads(*this);
+  }
+  ExecutionResult result;
+  for (std::uint32_t r = 0; r < memories_.size() && !machine_->finished(); ++r)
+    recorder_->partial_step(r, machine_->step(r), machine_->times(r), [this, r](std::uint32_t op) { return machine_->has_ended(r, op); });
+  const Outcome end = outcome();
+  result.trace = recorder_->finish(end, machine_->ops_done());
+  if (end.status == Status::Ok) result.losses = training_->losses();
+  result.gradients = training_->gradients();
+  result.allocated = recorder_->allocated();
+  result.environment_json = library_versions();
+  return result;
+}
+
+Outcome Execution::outcome() const {
+  Outcome outcome;
+  if (machine_->finished()) return outcome;
+  outcome.details = machine_->positions();
+  if (stopped()) {
+    outcome.status = Status::Interrupted;
+    outcome.text = "stopped by a signal";
+    return outcome;
+  }
+  outcome.status = Status::Deadlock;
+  outcome.text = "the step cannot go on: every rank waits for another";
+  return outcome;
+}
+
+OpId Execution::id_of(std::uint32_t rank, std::uint32_t op) const {
+  return OpId(schedule_.programs[matching_.tables[matching_.ranks[rank].tables].program.value].first_op.value + op);
+}
+
+bool Execution::takes_slot(const Task& task) const {
+  if (task.transfer) return false;
+  const OpId id = id_of(task.rank, task.op);
+  return schedule_.program_of(id).lanes[schedule_.ops[id.value].lane.value].engine == Engine::Compute;
+}
+
+void Execution::work(const Task& task) {
+  try {
+    if (task.transfer) {
+      work_transfer(task);
+    } else {
+      work_local(task);
+    }
+  } catch (const std::exception& error) {
+    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("rank {} failed at op `{}` of step {}: {}", matching_.ranks[task.rank].rank.value,
+                                                                       print_op(schedule_, id_of(task.rank, task.op)), machine_->step(task.rank), error.what()));
+  }
+}
+
+void Execution::work_local(const Task& task) {
+  RankMemory& memory = memories_[task.rank];
+  if (!memory.does_work(task.op)) return;
+  const OpId id = id_of(task.rank, task.op);
+  const Op& op = schedule_.ops[id.value];
+  if (std::holds_alternative<Copy>(op.body)) return copy(op, task);
+  const auto operands = memory.operands(task.op);
+  if (operands.empty()) return;  // an op of a schedule text that only states its time
+  const std::uint32_t step = machine_->step(task.rank);
+  training_->before_op(task.rank, step, task.op);
+  run_compute(schedule_, schedule_.program_of(id), id, operands, training_->context(step));
+  training_->after_op(task.rank, step, task.op);
+}
+
+void Execution::copy(const Op& op, const Task& task) {
+  const MemberMemory memory = memories_[task.rank].member_memory(task.op);
+  const Copy& body = std::get<Copy>(op.body);
+  if (memory.in.empty() || memory.out.empty()) return;
+  const std::int64_t elements = memory.in.bytes() / size_of(body.from);
+  if (memory.out.bytes() < elements * size_of(body.to))
+    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("a copy of {} elements does not fit {} bytes", elements, memory.out.bytes()));
+  if (body.from == body.to) return copy_bytes(memory.in, 0, memory.out, 0, memory.in.bytes());
+  const FlatView::Stretch from = memory.in.from(0), to = memory.out.from(0);
+  if (from.bytes != memory.in.bytes() || to.bytes != memory.out.bytes())
+    throw EnvironmentError(EnvironmentError::Kind::Device, "a copy with a cast has one source and one target");
+  convert(to.data, body.to, from.data, body.from, elements);
+}
+
+void Execution::work_transfer(const Task& task) {
+  std::vector<MemberMemory> members;
+  for (const TransferEnd& end : machine_->ends_of(task)) {
+    if (!memories_[end.rank].does_work(end.op)) return;
+    members.push_back(memories_[end.rank].member_memory(end.op));
+  }
+  communicate(schedule_.ops[id_of(task.rank, task.op).value].body, members);
+}
+
+void Execution::check_deadline() {
+  if (options_.deadline.count() == 0) return;
+  const auto moment = std::chrono::steady_clock::now();
+  if (const std::uint32_t step = machine_->slowest_step(); step != slowest_step_) slowest_step_ = step, step_start_ = moment;
+  if (moment - step_start_ < options_.deadline) return;
+  std::string text = fmt::format("the deadline of {} ms passed in step {}", options_.deadline.count(), slowest_step_);
+  for (const std::string& line : machine_->positions()) text += "\n  " + line;
+  throw EnvironmentError(EnvironmentError::Kind::Device, text, "a longer --timeout, or look at the ops named above");
+}
+
+ExecutionResult execute_on_cpu(const Schedule& schedule, const ExecuteOptions& options) { return Execution(schedule, options).run(); }
+
+}  // namespace steptwin

@@ -1,0 +1,46 @@
+// The door of the CPU execution module.
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "exec/cpu/execution.h"
+#include "exec/cpu/plain_model.h"
+
+namespace steptwin {
+namespace {
+
+// The switches in force, then what the libraries say of themselves.
+std::string environment_json() {
+  std::string json = "{\"variables\": {";
+  bool first = true;
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"}) {
+    const char* const value = std::getenv(name);
+    std::string text;
+    for (const char* c = value == nullptr ? "" : value; *c != '\0'; ++c)
+      if (*c != '"' && *c != '\\' && static_cast<unsigned char>(*c) >= 0x20) text += *c;
+    json += fmt::format("{}\"{}\": {}", first ? "" : ", ", name, value == nullptr ? "null" : "\"" + text + "\"");
+    first = false;
+  }
+  return json + "}, \"library\": " + library_versions() + "}";
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend() { set_up_library(); }
+  std::string name() const override { return "cpu"; }
+  std::string environment() const override { return environment_json(); }
+  ExecutionResult run(const Schedule& schedule, const ExecuteOptions& options) override {
+    ExecutionResult result = execute_on_cpu(schedule, options);
+    result.environment_json = environment_json();
+    return result;
+  }
+  ExecutionResult run_plain(const Schedule& schedule, const ExecuteOptions& options) override { return run_plain_model(schedule, options); }
+};
+
+}  // namespace
+}  // namespace steptwin
+
+extern "C" steptwin::Backend* steptwin_backend() {
+  static steptwin::CpuBackend backend;
+  return &backend;
+}

@@ -1,0 +1,259 @@
+#include "exec/cpu/plain_model.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "exec/cpu/data_loader.h"
+#include "exec/ops/compute.h"
+#include "schedule/base/error.h"
+
+namespace steptwin {
+namespace {
+
+constexpr double kNormEpsilon = 1e-5, kRopeTheta = 10000;
+constexpr double kLearningRate = 1e-3, kBeta1 = 0.9, kBeta2 = 0.999, kEpsilon = 1e-8;
+constexpr std::int64_t kTokensAtOnce = 8192;  // of the batch under one autograd graph; bounds its memory, larger batches take several
+
+[[noreturn]] void refuse(const std::string& problem) {
+  throw EnvironmentError(EnvironmentError::Kind::Device, "the plain model cannot be built from this schedule: " + problem);
+}
+
+at::ScalarType scalar_type(DType dtype) {
+  if (dtype == DType::Fp32) return at::kFloat;
+  if (dtype == DType::Bf16) return at::kBFloat16;
+  throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("{} is not computed on the CPU", name_of(dtype)),
+                         "set precision.compute to bf16 or fp32");
+}
+
+// What the schedule says about the model.
+struct ModelFacts {
+  std::map<std::string, TensorSpec> parameters;
+  std::int64_t heads = 0, layers = 0;
+  bool optimizer = false, master = false;
+};
+
+void read_parameters(const Schedule& schedule, ModelFacts& facts) {
+  for (const Program& program : schedule.programs) {
+    for (const Buffer& buffer : program.buffers) {
+      if (buffer.category == Category::Optimizer && schedule.name(buffer.name).ends_with(".master")) facts.master = true;
+      if (buffer.category != Category::Param || !buffer.resident || !buffer.layout.valid()) continue;
+      for (const TensorSpec& tensor : schedule.layouts[buffer.layout.value].tensors) {
+        if (drawn_as(schedule, tensor.name) == tensor.name) facts.parameters.emplace(tensor.name, tensor);
+      }
+    }
+  }
+}
+
+ModelFacts facts_of(const Schedule& schedule) {
+  ModelFacts facts;
+  read_parameters(schedule, facts);
+  for (const Layout& layout : schedule.layouts) {
+    for (const TensorSpec& tensor : layout.tensors) {
+      if ((tensor.name == "lse" || tensor.name == "probabilities") && tensor.shape.size() > 1) facts.heads = tensor.shape[1];
+      if (tensor.name == "mask") refuse("it has dropout");
+    }
+  }
+  while (facts.parameters.contains(fmt::format("layers.{}.attn.norm.weight", facts.layers))) ++facts.layers;
+  if (facts.heads == 0 || facts.layers == 0 || !facts.parameters.contains("embed.token.weight"))
+    refuse("it is not one of a whole GPT or Llama model");
+  facts.optimizer =
+      std::any_of(schedule.ops.begin(), schedule.ops.end(), [&](const Op& op) { return schedule.name(op.label.segment) == "adam"; });
+  return facts;
+}
+
+struct Parameter {
+  at::Tensor value;                  // leaf, compute type
+  at::Tensor weight, first, second;  // fp32: the master (or the value widened) and Adam's moments
+  at::Tensor gradient;               // fp32, of the step
+};
+
+class PlainModel {
+ public:
+  PlainModel(const Schedule& schedule, std::uint64_t seed) : facts_(facts_of(schedule)) {
+    for (const auto& [name, tensor] : facts_.parameters) parameters_.emplace(name, make(name, tensor, seed));
+  }
+  // Mean loss of the batch [n, s]; the gradients are left in the parameters.
+  double gradients(const at::Tensor& tokens, const at::Tensor& targets);
+  void adam_step();
+  NamedValues gradient_values() const;
+  bool has_optimizer() const { return facts_.optimizer; }
+
+ private:
+  static Parameter make(const std::string& name, const TensorSpec& tensor, std::uint64_t seed);
+  const at::Tensor& at(const std::string& name) const {
+    const auto found = parameters_.find(name);
+    if (found == parameters_.end()) refuse("it has no parameter " + name);
+    return found->second.value;
+  }
+  bool has(const std::string& name) const { return parameters_.contains(name); }
+  at::Tensor linear(const std::string& name, const at::Tensor& x) const;
+  at::Tensor norm(const std::string& name, const at::Tensor& x) const;
+  at::Tensor attention(const std::string& prefix, const at::Tensor& x) const;
+  at::Tensor mlp(const std::string& prefix, const at::Tensor& x) const;
+  at::Tensor loss(const at::Tensor& tokens, const at::Tensor& targets) const;
+
+  ModelFacts facts_;
+  std::map<std::string, Parameter> parameters_;
+  std::int64_t step_ = 0;
+};
+
+// With a master copy the values are drawn in fp32 and rounded to the compute type.
+Parameter PlainModel::make(const std::string& name, const TensorSpec& tensor, std::uint64_t seed) {
+  Parameter parameter;
+  TensorSpec wide = tensor;
+  wide.dtype = DType::Fp32;
+  parameter.weight = at::empty(tensor.shape, at::TensorOptions(at::kFloat));
+  initialise_parameter(name, wide, static_cast<std::byte*>(parameter.weight.data_ptr()), seed);
+  parameter.value = parameter.weight.to(scalar_type(tensor.dtype)).clone().requires_grad_(true);
+  parameter.first = at::zeros_like(parameter.weight);
+  parameter.second = at::zeros_like(parameter.weight);
+  return parameter;
+}
+
+at::Tensor PlainModel::linear(const std::string& name, const at::Tensor& x) const {
+  const at::Tensor y = at::matmul(x, at(name + ".weight").t());
+  return has(name + ".bias") ? y + at(name + ".bias") : y;
+}
+
+at::Tensor PlainModel::norm(const std::string& name, const at::Tensor& x) const {
+  const at::Tensor& weight = at(name + ".weight");
+  if (has(name + ".bias")) return at::layer_norm(x, {x.size(-1)}, weight, at(name + ".bias"), kNormEpsilon);
+  const at::Tensor wide = x.to(at::kFloat);
+  return (wide / (wide.pow(2).mean(-1, true) + kNormEpsilon).sqrt()).to(x.scalar_type()) * weight;
+}
+
+// x [b, heads, s, d]: x cos + rotate_half(x) sin.
+at::Tensor rotary(const at::Tensor& x) {
+  const std::int64_t s = x.size(2), d = x.size(3);
+  const at::Tensor frequency = at::exp(at::arange(d / 2, at::kDouble) * (-2.0 / static_cast<double>(d) * std::log(kRopeTheta)));
+  const at::Tensor angle = at::arange(s, at::kDouble).unsqueeze(1) * frequency.unsqueeze(0);
+  const at::Tensor both = at::cat({angle, angle}, 1);
+  const auto halves = x.to(at::kFloat).chunk(2, -1);
+  const at::Tensor turned = at::cat({-halves[1], halves[0]}, -1);
+  return (x.to(at::kFloat) * both.cos().to(at::kFloat) + turned * both.sin().to(at::kFloat)).to(x.scalar_type());
+}
+
+at::Tensor PlainModel::attention(const std::string& prefix, const at::Tensor& x) const {
+  const std::int64_t b = x.size(0), s = x.size(1), width = at(prefix + ".out.weight").size(1), d = width / facts_.heads;
+  const at::Tensor normal = norm(prefix + ".norm", x);
+  const auto split = [&](const at::Tensor& t) { return t.reshape({b, s, t.size(-1) / d, d}).transpose(1, 2); };
+  at::Tensor q, k, v;
+  if (has(prefix + ".qkv.weight")) {
+    const at::Tensor qkv = linear(prefix + ".qkv", normal);
+    const std::int64_t kv = (qkv.size(-1) - width) / 2;
+    const auto parts = at::split_with_sizes(qkv, {width, kv, kv}, -1);
+    q = split(parts[0]), k = split(parts[1]), v = split(parts[2]);
+  } else {
+    q = rotary(split(linear(prefix + ".q", normal))), k = rotary(split(linear(prefix + ".k", normal))),
+    v = split(linear(prefix + ".v", normal));
+  }
+  const std::int64_t group = q.size(1) / k.size(1);
+  k = k.repeat_interleave(group, 1), v = v.repeat_interleave(group, 1);
+  const at::Tensor hidden = at::full({s, s}, -std::numeric_limits<double>::infinity(), x.options().requires_grad(false)).triu(1);
+  const at::Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(d)) + hidden;
+  const at::Tensor out = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({b, s, width});
+  return x + linear(prefix + ".out", out);
+}
+
+at::Tensor PlainModel::mlp(const std::string& prefix, const at::Tensor& x) const {
+  const at::Tensor normal = norm(prefix + ".norm", x);
+  const at::Tensor up = linear(prefix + ".up", normal);
+  const at::Tensor active = has(prefix + ".gate.weight") ? at::silu(linear(prefix + ".gate", normal)) * up : at::gelu(up, "tanh");
+  return x + linear(prefix + ".down", active);
+}
+
+at::Tensor PlainModel::loss(const at::Tensor& tokens, const at::Tensor& targets) const {
+  at::Tensor x = at::embedding(at("embed.token.weight"), tokens);
+  if (has("embed.position.weight")) x = x + at::embedding(at("embed.position.weight"), at::arange(tokens.size(1), at::kLong));
+  for (std::int64_t layer = 0; layer < facts_.layers; ++layer) {
+    x = attention(fmt::format("layers.{}.attn", layer), x);
+    x = mlp(fmt::format("layers.{}.mlp", layer), x);
+  }
+  const at::Tensor& table = at(has("head.weight") ? "head.weight" : "embed.token.weight");
+  const at::Tensor logits = at::matmul(norm("head.norm", x), table.t()).to(at::kFloat);
+  return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}));
+}
+
+double PlainModel::gradients(const at::Tensor& tokens, const at::Tensor& targets) {
+  torch::autograd::variable_list leaves;
+  for (auto& [name, parameter] : parameters_) {
+    leaves.push_back(parameter.value);
+    parameter.gradient = at::zeros_like(parameter.weight);
+  }
+  const std::int64_t samples = tokens.size(0), at_once = std::max<std::int64_t>(1, kTokensAtOnce / tokens.size(1));
+  double mean = 0;
+  for (std::int64_t first = 0; first < samples; first += at_once) {
+    const std::int64_t count = std::min(at_once, samples - first);
+    const double share = static_cast<double>(count) / static_cast<double>(samples);
+    const at::Tensor part = loss(tokens.narrow(0, first, count), targets.narrow(0, first, count)) * share;
+    const auto slopes = torch::autograd::grad({part}, leaves);
+    mean += part.item<double>();
+    std::size_t i = 0;
+    for (auto& [name, parameter] : parameters_) parameter.gradient += slopes[i++].to(at::kFloat);
+  }
+  ++step_;
+  return mean;
+}
+
+void PlainModel::adam_step() {
+  const c10::AutoGradMode no_gradients(false);
+  const auto steps = static_cast<double>(step_);
+  for (auto& [name, p] : parameters_) {
+    if (!facts_.master) p.weight = p.value.detach().to(at::kFloat).clone();
+    p.first = kBeta1 * p.first + (1 - kBeta1) * p.gradient;
+    p.second = kBeta2 * p.second + (1 - kBeta2) * p.gradient.square();
+    const at::Tensor mean = p.first / (1 - std::pow(kBeta1, steps)), square = p.second / (1 - std::pow(kBeta2, steps));
+    p.weight = p.weight - kLearningRate * mean / (square.sqrt() + kEpsilon);
+    p.value = p.weight.to(p.value.scalar_type()).clone().requires_grad_(true);
+  }
+}
+
+NamedValues PlainModel::gradient_values() const {
+  NamedValues values;
+  for (const auto& [name, parameter] : parameters_) {
+    const at::Tensor flat = parameter.gradient.contiguous();
+    const auto* first = flat.data_ptr<float>();
+    values.emplace(name, std::vector<float>(first, first + flat.numel()));
+  }
+  return values;
+}
+
+// All samples of a step, data-parallel ranks and micro-batches alike.
+at::Tensor batch_ids(const DataLoader& loader, std::int64_t step, Ids which) {
+  const DataShape& shape = loader.shape();
+  at::Tensor ids = at::empty({shape.samples_per_step(), shape.sequence}, at::TensorOptions(at::kLong));
+  auto* row = ids.data_ptr<std::int64_t>();
+  for (std::int64_t micro_batch = 0; micro_batch < shape.micro_batches; ++micro_batch) {
+    for (std::int64_t rank = 0; rank < shape.data_parallel; ++rank) {
+      for (std::int64_t sample = 0; sample < shape.micro_batch; ++sample, row += shape.sequence)
+        loader.fill_row(sample_number(shape, step, micro_batch, rank, sample), which, row);
+    }
+  }
+  return ids;
+}
+
+}  // namespace
+
+ExecutionResult run_plain_model(const Schedule& schedule, const ExecuteOptions& options) {
+  const DataShape shape = data_shape(schedule);
+  if (shape.samples_per_step() == 0) refuse("it has no token buffers");
+  const DataLoader loader(options.text, shape, options.seed);
+  PlainModel model(schedule, options.seed);
+  ExecutionResult result;
+  result.environment_json = library_versions();
+  const std::uint32_t repetitions = options.warm_up + options.steps;
+  for (std::uint32_t step = 0; step < repetitions; ++step) {
+    if (options.stop != nullptr && options.stop->load()) break;
+    const double loss = model.gradients(batch_ids(loader, step, Ids::Tokens), batch_ids(loader, step, Ids::Targets));
+    if (step >= options.warm_up) result.losses.push_back(loss);
+    if (step == 0 && options.keep_gradients) result.gradients = model.gradient_values();
+    if (model.has_optimizer()) model.adam_step();
+  }
+  return result;
+}
+
+}  // namespace steptwin

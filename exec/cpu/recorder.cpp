@@ -1,0 +1,158 @@
+#include "exec/cpu/recorder.h"
+
+#include <algorithm>
+
+#include "traces/breakdown.h"
+
+namespace steptwin {
+
+Recorder::Recorder(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, std::uint32_t warm_up,
+                   std::uint32_t steps, std::function<std::int64_t()> now)
+    : schedule_(schedule), matching_(matching), memories_(memories), warm_up_(warm_up), steps_(steps), now_(std::move(now)), ranks_(memories.size()) {
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+    allocated_.emplace_back(program(r).op_count);
+    memories_[r].pool().listen([this, r](const BufferPool::Change& change) { changed(r, change); });
+  }
+}
+
+const Program& Recorder::program(std::uint32_t rank) const {
+  return schedule_.programs[matching_.tables[matching_.ranks[rank].tables].program.value];
+}
+
+void Recorder::begin_step(std::uint32_t rank, std::uint32_t step) {
+  if (step != warm_up_) return;
+  ranks_[rank].measuring = true;
+  open_curves(rank);
+}
+
+// The level every curve starts from: the resident buffers.
+void Recorder::open_curves(std::uint32_t rank) {
+  const BufferPool& pool = memories_[rank].pool();
+  const SimTime at = at_ns(now_());
+  for (std::size_t s = 0; s < kSpaces; ++s) {
+    const auto space = static_cast<Space>(s);
+    const bool used = std::any_of(program(rank).buffers.begin(), program(rank).buffers.end(), [&](const Buffer& b) { return b.space == space; });
+    if (!used) continue;
+    for (const Curve curve : {Curve::Allocated, Curve::Active}) {
+      const auto& levels = pool.categories(space, curve);
+      for (std::uint8_t c = 0; c < kCategories; ++c)
+        if (levels[c] != 0) ranks_[rank].samples.push_back({matching_.ranks[rank].rank, space, curve, c, at, Bytes(levels[c])});
+      std::int64_t total = 0;
+      for (const std::int64_t bytes : levels) total += bytes;
+      ranks_[rank].samples.push_back({matching_.ranks[rank].rank, space, curve, kCategories, at, Bytes(total)});
+      raise_peak(rank, space, curve, total);
+    }
+    ranks_[rank].samples.push_back({matching_.ranks[rank].rank, space, Curve::Reserved, kCategories, at, Bytes(pool.reserved(space))});
+    raise_peak(rank, space, Curve::Reserved, pool.reserved(space));
+  }
+}
+
+void Recorder::changed(std::uint32_t rank, const BufferPool::Change& change) {
+  RankRecord& record = ranks_[rank];
+  if (!record.measuring) return;
+  const SimTime at = at_ns(now_());
+  const RankId id = matching_.ranks[rank].rank;
+  if (change.curve != Curve::Reserved)
+    record.samples.push_back({id, change.space, change.curve, static_cast<std::uint8_t>(change.category), at, Bytes(change.in_category)});
+  record.samples.push_back({id, change.space, change.curve, kCategories, at, Bytes(change.total)});
+  raise_peak(rank, change.space, change.curve, change.total);
+}
+
+void Recorder::raise_peak(std::uint32_t rank, Space space, Curve curve, std::int64_t bytes) {
+  RankRecord& record = ranks_[rank];
+  auto peak = std::find_if(record.peaks.begin(), record.peaks.end(), [&](const MemoryPeak& p) { return p.space == space && p.curve == curve; });
+  if (peak == record.peaks.end()) {
+    peak = record.peaks.insert(record.peaks.end(), MemoryPeak{});
+    peak->rank = matching_.ranks[rank].rank, peak->space = space, peak->curve = curve;
+  } else if (bytes <= peak->bytes.value) {
+    return;
+  }
+  peak->bytes = Bytes(bytes);
+  peak->at = at_ns(now_());
+  peak->op = record.current;
+  if (curve == Curve::Reserved) return;
+  const auto& levels = memories_[rank].pool().categories(space, curve);
+  for (std::size_t c = 0; c < kCategories; ++c) peak->by_category[c] = Bytes(levels[c]);
+}
+
+void Recorder::marked(std::uint32_t rank, std::uint32_t step, std::uint32_t op) {
+  if (step == warm_up_) allocated_[rank][op] = memories_[rank].pool().allocated(Space::Device);
+  const std::uint32_t next = op + 1 < program(rank).op_count ? op + 1 : op;
+  ranks_[rank].current = OpId(program(rank).first_op.value + next);  // whose allocations come now
+}
+
+void Recorder::append_span(std::uint32_t rank, std::uint32_t step, std::uint32_t op, const OpTimes& t) {
+  ranks_[rank].spans.push_back({step - warm_up_, matching_.ranks[rank].rank, OpId(program(rank).first_op.value + op), at_ns(t.issue),
+                                at_ns(t.ready), at_ns(t.start), at_ns(t.end)});
+}
+
+void Recorder::step_done(std::uint32_t rank, std::uint32_t step, const OpTimes* times) {
+  if (step < warm_up_) return;
+  for (std::uint32_t op = 0; op < program(rank).op_count; ++op) append_span(rank, step, op, times[op]);
+}
+
+void Recorder::partial_step(std::uint32_t rank, std::uint32_t step, const OpTimes* times, const std::function<bool(std::uint32_t)>& has_ended) {
+  if (step < warm_up_) return;
+  for (std::uint32_t op = 0; op < program(rank).op_count; ++op)
+    if (has_ended(op)) append_span(rank, step, op, times[op]);
+}
+
+std::int64_t Recorder::origin() const {
+  std::int64_t first = INT64_MAX;
+  for (const RankRecord& rank : ranks_) {
+    for (const Span& span : rank.spans) first = std::min({first, ns(span.issue), ns(span.start)});
+    if (!rank.samples.empty()) first = std::min(first, ns(rank.samples.front().at));
+  }
+  return first == INT64_MAX ? 0 : first;
+}
+
+Trace Recorder::finish(Outcome outcome, std::uint64_t ops) {
+  Trace trace;
+  trace.outcome = std::move(outcome);
+  trace.engine = "cpu";
+  trace.op_count = ops;
+  for (const SimRank& rank : matching_.ranks) trace.simulated.push_back(rank.rank);
+  for (const std::uint32_t stand_in : matching_.stand_in)
+    trace.stand_in.push_back(stand_in == Counterpart::kNobody ? RankId() : matching_.ranks[stand_in].rank);
+  const Duration shift(origin());
+  for (RankRecord& rank : ranks_) {
+    for (Span& span : rank.spans) span.issue -= shift, span.ready -= shift, span.start -= shift, span.end -= shift;
+    for (MemorySample& sample : rank.samples) sample.at -= shift;
+    for (MemoryPeak& peak : rank.peaks) peak.at -= shift;
+  }
+  add_times(trace);
+  for (const RankRecord& rank : ranks_) {
+    trace.spans.insert(trace.spans.end(), rank.spans.begin(), rank.spans.end());
+    trace.samples.insert(trace.samples.end(), rank.samples.begin(), rank.samples.end());
+    trace.peaks.insert(trace.peaks.end(), rank.peaks.begin(), rank.peaks.end());
+  }
+  return trace;
+}
+
+// As the simulator reports them: one repetition: the makespan; else the distance of the last two ends of the slowest rank.
+void Recorder::add_times(Trace& trace) const {
+  std::int64_t first = INT64_MAX, last = 0, before = INT64_MAX;
+  bool whole = true;
+  for (const RankRecord& rank : ranks_) {
+    std::vector<std::int64_t> ends(steps_);
+    for (const Span& span : rank.spans) {
+      first = std::min(first, ns(span.start));
+      ends[span.step] = std::max(ends[span.step], ns(span.end));
+    }
+    whole = whole && rank.spans.size() == std::size_t{steps_} * program(static_cast<std::uint32_t>(&rank - ranks_.data())).op_count;
+    if (ends.empty() || ends.back() <= last) continue;
+    last = ends.back();
+    before = steps_ > 1 ? ends[steps_ - 2] : INT64_MAX;
+  }
+  if (first == INT64_MAX) return;
+  const std::int64_t start = before == INT64_MAX ? first : before;
+  trace.makespan = Duration(std::max<std::int64_t>(0, last - first));
+  trace.step_time = Duration(std::max<std::int64_t>(0, last - start));
+  for (std::uint32_t r = 0; whole && r < ranks_.size(); ++r) {
+    const std::span<const Span> own = std::span<const Span>(ranks_[r].spans).last(program(r).op_count);
+    trace.breakdowns.push_back(break_down(schedule_, matching_.ranks[r].rank, own, at_ns(start), trace.step_time));
+    trace.largest_rank_span = std::max(trace.largest_rank_span, trace.breakdowns.back().rank_span);
+  }
+}
+
+}  // namespace steptwin

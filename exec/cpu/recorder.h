@@ -1,0 +1,55 @@
+// Turns what happens during an execution into a Trace (kind exec) and the measured `allocated` samples.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "exec/cpu/rank_memory.h"
+#include "schedule/ir/loop.h"
+#include "schedule/ir/matching.h"
+#include "traces/trace.h"
+
+namespace steptwin {
+
+class Recorder {
+ public:
+  // Steps before `warm_up` leave no trace. `now`: ns since the start of the run.
+  Recorder(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, std::uint32_t warm_up, std::uint32_t steps,
+           std::function<std::int64_t()> now);
+
+  void begin_step(std::uint32_t rank, std::uint32_t step);
+  void marked(std::uint32_t rank, std::uint32_t step, std::uint32_t op);  // between the allocations and the drops of op
+  void step_done(std::uint32_t rank, std::uint32_t step, const OpTimes* times);
+  void partial_step(std::uint32_t rank, std::uint32_t step, const OpTimes* times, const std::function<bool(std::uint32_t op)>& has_ended);
+
+  // Times relative to the first issue of a measured op. `ops`: op instances that ran, warm-up included.
+  Trace finish(Outcome outcome, std::uint64_t ops);
+  std::vector<std::vector<std::int64_t>> allocated() const { return allocated_; }
+
+ private:
+  struct RankRecord {
+    bool measuring = false;
+    OpId current;                                      // op being issued, for the peaks
+    std::vector<Span> spans;
+    std::vector<MemorySample> samples;
+    std::vector<MemoryPeak> peaks;
+  };
+  const Program& program(std::uint32_t rank) const;
+  void changed(std::uint32_t rank, const BufferPool::Change& change);
+  void raise_peak(std::uint32_t rank, Space space, Curve curve, std::int64_t bytes);
+  void open_curves(std::uint32_t rank);
+  void append_span(std::uint32_t rank, std::uint32_t step, std::uint32_t op, const OpTimes& times);
+  std::int64_t origin() const;
+  void add_times(Trace& trace) const;
+
+  const Schedule& schedule_;
+  const Matching& matching_;
+  std::vector<RankMemory>& memories_;
+  std::uint32_t warm_up_, steps_;
+  std::function<std::int64_t()> now_;
+  std::vector<RankRecord> ranks_;
+  std::vector<std::vector<std::int64_t>> allocated_;
+};
+
+}  // namespace steptwin

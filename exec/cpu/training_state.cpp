@@ -1,0 +1,141 @@
+#include "exec/cpu/training_state.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace steptwin {
+namespace {
+
+bool is_ids(const Schedule& schedule, const Buffer& buffer, const char* name) {
+  return buffer.resident && buffer.category == Category::Input && buffer.layout.valid() && schedule.name(buffer.name) == name;
+}
+
+}  // namespace
+
+TrainingState::TrainingState(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, const ExecuteOptions& options)
+    : schedule_(schedule),
+      matching_(matching),
+      memories_(memories),
+      options_(options),
+      loader_(options.text, data_shape(schedule), options.seed),
+      losses_(matching.ranks.size()),
+      gradients_(matching.ranks.size()) {
+  for (std::uint32_t r = 0; r < losses_.size(); ++r) find_losses(r);
+}
+
+const Program& TrainingState::program(std::uint32_t rank) const {
+  return schedule_.programs[matching_.tables[matching_.ranks[rank].tables].program.value];
+}
+
+void TrainingState::find_losses(std::uint32_t rank) {
+  const Program& p = program(rank);
+  for (std::uint32_t op = 0; op < p.op_count; ++op) {
+    const OpId id(p.first_op.value + op);
+    if (schedule_.ops[id.value].label.phase != Phase::Forward || !std::holds_alternative<Compute>(schedule_.ops[id.value].body)) continue;
+    for (const Access& access : schedule_.accesses_of(id)) {
+      const Buffer& buffer = p.buffers[access.buffer.value];
+      if (access.mode == AccessMode::Write && buffer.layout.valid() && schedule_.layouts[buffer.layout.value].name == "loss")
+        losses_[rank].ops.push_back(op);
+    }
+  }
+  losses_[rank].steps.assign(options_.warm_up + std::size_t{options_.steps}, std::vector<double>(losses_[rank].ops.size()));
+}
+
+void TrainingState::initialise_parameters() {
+  for (std::uint32_t r = 0; r < memories_.size(); ++r) {
+    const Program& p = program(r);
+    for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
+      const Buffer& buffer = p.buffers[b];
+      const bool master = buffer.category == Category::Optimizer && schedule_.name(buffer.name).ends_with(".master");
+      if (!buffer.resident || !buffer.layout.valid() || (buffer.category != Category::Param && !master)) continue;
+      for (const TensorSpec& tensor : schedule_.layouts[buffer.layout.value].tensors)
+        initialise_parameter(drawn_as(schedule_, tensor.name), tensor, memories_[r].resident(b) + tensor.offset.value, options_.seed);
+    }
+  }
+}
+
+void TrainingState::begin_step(std::uint32_t rank, std::uint32_t step) {
+  const Program& p = program(rank);
+  const std::int64_t dp = schedule_.mesh.coordinate(matching_.ranks[rank].rank, "dp");
+  for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
+    for (const auto& [name, which] : {std::pair{"tokens", Ids::Tokens}, std::pair{"targets", Ids::Targets}}) {
+      if (!is_ids(schedule_, p.buffers[b], name)) continue;
+      loader_.fill_step(step, dp, which, reinterpret_cast<std::int64_t*>(memories_[rank].resident(b)));
+    }
+  }
+}
+
+StepContext TrainingState::context(std::uint32_t step) const {
+  StepContext context;
+  const DataShape& shape = loader_.shape();
+  if (shape.micro_batches > 0) context.loss_scale = 1.0 / static_cast<double>(shape.micro_batches * shape.data_parallel);
+  context.step = std::int64_t{step} + 1;
+  return context;
+}
+
+// The optimizer is the first to read a gradient after all reductions.
+void TrainingState::before_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op) {
+  if (!captures(step)) return;
+  const Program& p = program(rank);
+  if (schedule_.ops[p.first_op.value + op].label.phase != Phase::Update) return;
+  for (const BoundAccess& access : memories_[rank].operands(op)) {
+    if (access.category == Category::Gradient && access.mode == AccessMode::Read && access.layout != nullptr && access.part.kind == Part::Kind::Whole)
+      capture(rank, *access.layout, access.data);
+  }
+}
+
+void TrainingState::after_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op) {
+  RankLosses& losses = losses_[rank];
+  const auto at = std::lower_bound(losses.ops.begin(), losses.ops.end(), op);
+  if (at == losses.ops.end() || *at != op) return;
+  for (const BoundAccess& access : memories_[rank].operands(op)) {
+    if (access.mode != AccessMode::Write || access.layout == nullptr || access.layout->name != "loss") continue;
+    float loss = 0;
+    std::memcpy(&loss, access.data, sizeof loss);
+    losses.steps[step][static_cast<std::size_t>(at - losses.ops.begin())] = static_cast<double>(loss);
+  }
+}
+
+// Without an optimizer the gradients stand in their resident buffers at the end of the step.
+void TrainingState::end_step(std::uint32_t rank, std::uint32_t step) {
+  if (!captures(step)) return;
+  const Program& p = program(rank);
+  for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
+    const Buffer& buffer = p.buffers[b];
+    if (buffer.resident && buffer.category == Category::Gradient && buffer.layout.valid())
+      capture(rank, schedule_.layouts[buffer.layout.value], memories_[rank].resident(b));
+  }
+}
+
+void TrainingState::capture(std::uint32_t rank, const Layout& layout, const std::byte* data) {
+  const std::lock_guard lock(gradient_mutex_);
+  for (const TensorSpec& tensor : layout.tensors) {
+    const std::int64_t elements = tensor.bytes().value / size_of(tensor.dtype);
+    const auto [place, fresh] = gradients_[rank].try_emplace(tensor.name);
+    if (!fresh) continue;
+    place->second.resize(static_cast<std::size_t>(elements));
+    convert(reinterpret_cast<std::byte*>(place->second.data()), DType::Fp32, data + tensor.offset.value, tensor.dtype, elements);
+  }
+}
+
+std::vector<double> TrainingState::losses() const {
+  std::vector<double> result;
+  for (std::uint32_t step = options_.warm_up; step < options_.warm_up + options_.steps; ++step) {
+    double sum = 0;
+    std::size_t count = 0;
+    for (const RankLosses& rank : losses_) {
+      for (const double loss : rank.steps[step]) sum += loss;
+      count += rank.ops.size();
+    }
+    if (count > 0) result.push_back(sum / static_cast<double>(count));
+  }
+  return result;
+}
+
+NamedValues TrainingState::gradients() const {
+  NamedValues merged;
+  for (const NamedValues& rank : gradients_) merged.insert(rank.begin(), rank.end());
+  return merged;
+}
+
+}  // namespace steptwin

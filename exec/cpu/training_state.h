@@ -1,0 +1,52 @@
+// What a run of a training step holds beside the schedule's ops: initial parameters, the data of every step, losses, gradients for the check.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "exec/backend.h"
+#include "exec/cpu/data_loader.h"
+#include "exec/cpu/rank_memory.h"
+#include "exec/ops/compute.h"
+#include "schedule/ir/matching.h"
+
+namespace steptwin {
+
+class TrainingState {
+ public:
+  TrainingState(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, const ExecuteOptions& options);
+
+  void initialise_parameters();  // parameters and master copies; everything else stays zero
+  void begin_step(std::uint32_t rank, std::uint32_t step);  // fills the input buffers
+  // Around a compute op of a rank; from several threads for different ops.
+  void before_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op);
+  void after_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op);
+  void end_step(std::uint32_t rank, std::uint32_t step);
+  StepContext context(std::uint32_t step) const;
+
+  std::vector<double> losses() const;  // of the measured steps; empty when no op writes a loss
+  NamedValues gradients() const;
+
+ private:
+  struct RankLosses {
+    std::vector<std::uint32_t> ops;          // local ops that write a loss
+    std::vector<std::vector<double>> steps;  // [step][index into ops]
+  };
+  const Program& program(std::uint32_t rank) const;
+  void find_losses(std::uint32_t rank);
+  void capture(std::uint32_t rank, const Layout& layout, const std::byte* data);
+  bool captures(std::uint32_t step) const { return options_.keep_gradients && step == 0; }
+
+  const Schedule& schedule_;
+  const Matching& matching_;
+  std::vector<RankMemory>& memories_;
+  const ExecuteOptions& options_;
+  DataLoader loader_;
+  std::vector<RankLosses> losses_;
+  std::mutex gradient_mutex_;
+  std::vector<NamedValues> gradients_;  // [rank]
+};
+
+}  // namespace steptwin

@@ -1,0 +1,29 @@
+// Are the gradients and losses of an execution those of the plain model?
+//   fp32:  per tensor |g - g0| <= 1e-5 * max(|g0|, 1e-3 * norm of all gradients), Euclidean norms (element-wise is meaningless: some
+//          gradients, a key bias for one, are zero in theory); losses within 1e-6, relative.
+//   16-bit: per tensor the distance to the fp32 plain model is at most twice that of the plain model in the same type (plus the fp32 bound);
+//          losses within 1e-2.
+// A tied head's copy is compared with the embedding's gradient.
+#pragma once
+
+#include <string>
+
+#include "exec/backend.h"
+
+namespace steptwin {
+
+struct GradientCheck {
+  bool holds = false;
+  std::string worst;            // the loss or tensor that uses most of its allowance
+  double worst_use = 0;         // distance / allowance; > 1 fails
+  std::size_t tensors = 0;
+  double loss_difference = 0;   // largest relative one
+  std::string problem;          // one sentence; empty when it holds
+};
+
+GradientCheck check_against_plain(const Schedule& schedule, const ExecutionResult& run, const ExecutionResult& plain);
+// `plain` in the run's own type, `reference` in fp32.
+GradientCheck check_against_plain_16bit(const Schedule& schedule, const ExecutionResult& run, const ExecutionResult& plain,
+                                        const ExecutionResult& reference);
+
+}  // namespace steptwin

@@ -1,0 +1,179 @@
+// The two ends of the network: embedding, and head with the cross-entropy loss.
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "exec/ops/segments.h"
+
+namespace steptwin {
+namespace {
+
+bool is_table(const BoundAccess& access) { return access.layout->tensors[access.part.a].name.ends_with("token.weight"); }
+
+void table_gradient(const Operands& operands, const BoundAccess& gradient, const TensorView& view, const at::Tensor& dy,
+                    const at::Tensor& ids) {
+  contribute(operands, gradient, view, at::embedding_dense_backward(rows_of(dy), ids, view.shape[0], -1, false));
+}
+
+// Rows behind the sequence get no contribution: the first one writes zeros there.
+void position_gradient(const Operands& operands, const BoundAccess& gradient, const TensorView& view, const at::Tensor& dy) {
+  at::Tensor all = tensor_at(operands, view);
+  at::Tensor used = all.narrow(0, 0, dy.size(1));
+  const at::Tensor sum = dy.sum({0});
+  if (gradient.mode == AccessMode::Write) {
+    all.zero_();
+    used.copy_(sum);
+  } else {
+    used.add_(sum);
+  }
+}
+
+// The head's operands that all its phases but W name, and the weight of its projection: its own, or the embedding's table T.
+class Head {
+ public:
+  Head(const Operands& operands, const BoundAccess& param, const BoundAccess* table) : operands_(operands), param_(param) {
+    weight_ = tensor_at(operands, table != nullptr ? operands.only_tensor(*table) : operands.tensor(param, "head.weight"));
+  }
+  void forward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& loss) const;
+  struct WeightInputs {
+    at::Tensor norm_out, d_logits, sums;
+  };
+  WeightInputs backward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& dx) const;
+
+ private:
+  at::Tensor softmax_rows(const BoundAccess& saved) const { return rows_of(tensor_at(operands_, operands_.tensor(saved, "softmax"))); }
+
+  const Operands& operands_;
+  const BoundAccess& param_;
+  at::Tensor weight_;
+};
+
+// mean over tokens of log(sum(exp(logits - max))) - (logits[target] - max); the softmax is made in place, in fp32.
+void Head::forward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& loss) const {
+  const at::Tensor rows = rows_of(norm_forward(operands_, x, param_, saved));
+  at::Tensor p = softmax_rows(saved);
+  if (weight_.scalar_type() == p.scalar_type()) {
+    at::mm_out(p, rows, weight_.t());
+  } else {
+    p.copy_(at::mm(rows, weight_.t()));
+  }
+  p.sub_(p.amax(-1, true));
+  const at::Tensor picked = p.gather(1, targets.unsqueeze(1));
+  p.exp_();
+  const at::Tensor sum = p.sum(-1, true);
+  tensor_at(operands_, operands_.only_tensor(loss)).copy_(sum.log().sub_(picked).mean().view({1}));
+  p.div_(sum);
+}
+
+Head::WeightInputs Head::backward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& dx) const {
+  WeightInputs inputs;
+  const at::Tensor p = softmax_rows(saved), index = targets.unsqueeze(1);
+  at::Tensor d = p.clone();
+  d.scatter_add_(1, index, at::full(index.sizes(), -1.0, p.options()));
+  inputs.d_logits = d.mul_(operands_.step().loss_scale / static_cast<double>(p.size(0))).to(weight_.scalar_type());
+  inputs.norm_out = rows_of(tensor_at(operands_, operands_.tensor(saved, "norm.out")));
+  const at::Tensor d_norm = at::mm(inputs.d_logits, weight_);
+  tensor_at(operands_, operands_.only_tensor(dx)).copy_(norm_backward(operands_, d_norm, x, param_, saved, inputs.sums));
+  return inputs;
+}
+
+const BoundAccess* table_operand(Operands& operands) { return operands.next_is(AccessMode::Read) ? &operands.read("T") : nullptr; }
+
+Head::WeightInputs head_input_gradient(Operands& operands) {
+  const BoundAccess& targets = operands.read("targets");
+  const BoundAccess& saved = operands.read("S");
+  const BoundAccess& x = operands.read("x");
+  const BoundAccess& param = operands.read("P");
+  const Head head(operands, param, table_operand(operands));
+  return head.backward(tensor_at(operands, operands.only_tensor(x)), ids_at(operands, targets), saved, operands.write("dx"));
+}
+
+// `gradient` G of the head, then dT when the table is shared on this rank.
+void head_weight_gradients(Operands& operands, const BoundAccess& gradient, const BoundAccess* table, const Head::WeightInputs& inputs) {
+  const at::Tensor dw = at::mm(inputs.d_logits.t(), inputs.norm_out);
+  if (table != nullptr) {
+    contribute(operands, *table, operands.only_tensor(*table), dw);
+  } else {
+    contribute(operands, gradient, operands.tensor(gradient, "head.weight"), dw);
+  }
+  contribute_norm(operands, gradient, inputs.sums);
+}
+
+const BoundAccess* table_gradient_operand(Operands& operands) { return operands.next_is_gradient() ? &operands.gradient("dT") : nullptr; }
+
+}  // namespace
+
+void embedding_forward(Operands& operands) {
+  const at::Tensor ids = ids_at(operands, operands.read("tokens"));
+  const BoundAccess& param = operands.read("P");
+  at::Tensor y = tensor_at(operands, operands.only_tensor(operands.write("y")));
+  if (operands.next_is(AccessMode::Write)) operands.fail("dropout is not executed", "set model.dropout to 0");
+  y.view({-1, y.size(-1)}).copy_(at::embedding(tensor_at(operands, operands.tensor(param, "token.weight")), ids));
+  if (operands.has(param, "position.weight")) {
+    const at::Tensor positions = tensor_at(operands, operands.tensor(param, "position.weight"));
+    if (y.size(1) > positions.size(0))
+      operands.fail(fmt::format("a sequence of {} tokens exceeds the model's {} positions", y.size(1), positions.size(0)));
+    y.add_(positions.narrow(0, 0, y.size(1)));
+  }
+  operands.finish();
+}
+
+void embedding_backward(Operands& operands) {
+  const at::Tensor dy = to_fp32(tensor_at(operands, operands.only_tensor(operands.read("dy"))));
+  const at::Tensor ids = ids_at(operands, operands.read("tokens"));
+  if (operands.next_is(AccessMode::Read)) operands.fail("dropout is not executed", "set model.dropout to 0");
+  do {
+    const BoundAccess& gradient = operands.gradient("G");
+    if (gradient.part.kind != Part::Kind::Tensor) {
+      table_gradient(operands, gradient, operands.tensor(gradient, "token.weight"), dy, ids);
+      if (operands.has(gradient, "position.weight"))
+        position_gradient(operands, gradient, operands.tensor(gradient, "position.weight"), dy);
+    } else if (const TensorView view = operands.only_tensor(gradient); is_table(gradient)) {
+      table_gradient(operands, gradient, view, dy, ids);
+    } else {
+      position_gradient(operands, gradient, view, dy);
+    }
+  } while (operands.next_is_gradient());
+  operands.finish();
+}
+
+void head_forward(Operands& operands) {
+  const at::Tensor x = tensor_at(operands, operands.only_tensor(operands.read("x")));
+  const at::Tensor targets = ids_at(operands, operands.read("targets"));
+  const BoundAccess& param = operands.read("P");
+  const Head head(operands, param, table_operand(operands));
+  const BoundAccess& saved = operands.write("S");
+  head.forward(x, targets, saved, operands.write("loss"));
+  operands.finish();
+}
+
+void head_backward(Operands& operands) {
+  const Head::WeightInputs inputs = head_input_gradient(operands);
+  const BoundAccess& gradient = operands.gradient("G");
+  head_weight_gradients(operands, gradient, table_gradient_operand(operands), inputs);
+  operands.finish();
+}
+
+void head_input_grad(Operands& operands) {
+  const Head::WeightInputs inputs = head_input_gradient(operands);
+  KeptTensors k(operands, operands.write("K"));
+  for (const at::Tensor& t : {inputs.norm_out, inputs.d_logits, inputs.sums}) k.put(t);
+  operands.finish();
+}
+
+void head_weight_grad(Operands& operands) {
+  const BoundAccess& kept = operands.read("K");
+  const BoundAccess& gradient = operands.gradient("G");
+  const BoundAccess* table = table_gradient_operand(operands);
+  if (operands.work().kernels.empty()) operands.fail("its work has no kernels; the weight gradient takes its shapes from it");
+  const Kernel& kernel = operands.work().kernels.front();  // the projection on the vocabulary: k = tokens
+  const auto shape = table != nullptr ? operands.only_tensor(*table).shape : operands.tensor(gradient, "head.weight").shape;
+  KeptTensors k(operands, kept);
+  Head::WeightInputs inputs;
+  inputs.norm_out = k.get(kernel.dtype, kernel.k, shape[1]);
+  inputs.d_logits = k.get(kernel.dtype, kernel.k, shape[0]);
+  inputs.sums = k.get(DType::Fp32, operands.has(gradient, "norm.bias") ? 2 : 1, shape[1]);
+  head_weight_gradients(operands, gradient, table, inputs);
+  operands.finish();
+}
+
+}  // namespace steptwin

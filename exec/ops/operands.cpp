@@ -1,0 +1,123 @@
+#include "exec/ops/operands.h"
+
+#include <fmt/format.h>
+
+#include "schedule/base/error.h"
+#include "schedule/ir/text.h"
+
+namespace steptwin {
+namespace {
+
+const char* word(AccessMode mode) {
+  switch (mode) {
+    case AccessMode::Read:
+      return "read";
+    case AccessMode::Write:
+      return "write";
+    case AccessMode::Update:
+      return "update";
+    case AccessMode::Hold:
+      return "hold";
+  }
+  return "";
+}
+
+bool is_gradient(const BoundAccess& access) {
+  return access.category == Category::Gradient && (access.mode == AccessMode::Write || access.mode == AccessMode::Update);
+}
+
+// "out" names "layers.0.attn.out", not "layout".
+bool names(std::string_view name, std::string_view end) {
+  return name.ends_with(end) && (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
+}
+
+}  // namespace
+
+void Operands::fail(const std::string& problem, const std::string& help) const {
+  throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("op cannot be executed: {}\n  {}", problem, print_op(schedule_, op_)),
+                         help);
+}
+
+const BoundAccess* Operands::next() {
+  while (next_ < accesses_.size() && accesses_[next_].mode == AccessMode::Hold) ++next_;
+  return next_ < accesses_.size() ? &accesses_[next_] : nullptr;
+}
+
+const BoundAccess& Operands::take(const char* what, AccessMode mode) {
+  const BoundAccess* access = next();
+  if (access == nullptr) fail(fmt::format("operand {} ({}) is missing", what, word(mode)));
+  if (access->mode != mode) fail(fmt::format("operand {} must be a {}, it is a {}", what, word(mode), word(access->mode)));
+  ++next_;
+  return *access;
+}
+
+const BoundAccess& Operands::gradient(const char* what) {
+  if (!next_is_gradient()) fail(fmt::format("operand {} must be a gradient that is written or updated", what));
+  return accesses_[next_++];
+}
+
+bool Operands::next_is(AccessMode mode) {
+  const BoundAccess* access = next();
+  return access != nullptr && access->mode == mode;
+}
+
+bool Operands::next_is_gradient() {
+  const BoundAccess* access = next();
+  return access != nullptr && is_gradient(*access);
+}
+
+void Operands::finish() {
+  while (const BoundAccess* access = next()) {
+    if (access->category != Category::Workspace || access->mode != AccessMode::Write)
+      fail(fmt::format("operand {} is not part of the op's signature", next_));
+    ++next_;
+  }
+}
+
+const Work& Operands::work() const {
+  const auto* compute = std::get_if<Compute>(&schedule_.ops[op_.value].body);
+  invariant(compute != nullptr && compute->part_count == 1, "a segment op is a compute op of one part");
+  const WorkId work = schedule_.parts_of(*compute).front().work;
+  if (!work.valid()) fail("it states no work; the weight gradient takes its shapes from it");
+  return schedule_.works[work.value];
+}
+
+const TensorSpec* Operands::find(const BoundAccess& operand, std::string_view suffix) const {
+  if (operand.layout == nullptr) fail("an operand has no layout");
+  for (const TensorSpec& tensor : operand.layout->tensors) {
+    if (names(tensor.name, suffix)) return &tensor;
+  }
+  return nullptr;
+}
+
+bool Operands::has(const BoundAccess& operand, std::string_view suffix) const { return find(operand, suffix) != nullptr; }
+
+TensorView Operands::tensor(const BoundAccess& operand, std::string_view suffix) const {
+  const TensorSpec* tensor = find(operand, suffix);
+  if (tensor == nullptr) fail(fmt::format("layout {} has no tensor {}", operand.layout->name, suffix));
+  if (operand.part.kind != Part::Kind::Whole) fail(fmt::format("tensor {} is asked of a part of its buffer", suffix));
+  return bind(operand, *tensor, tensor->offset.value);
+}
+
+TensorView Operands::only_tensor(const BoundAccess& operand) const {
+  if (operand.layout == nullptr) fail("an operand has no layout");
+  const auto& tensors = operand.layout->tensors;
+  if (operand.part.kind == Part::Kind::Tensor && operand.part.a < tensors.size()) return bind(operand, tensors[operand.part.a], 0);
+  if (operand.part.kind != Part::Kind::Whole || tensors.size() != 1)
+    fail(fmt::format("an operand with layout {} must be one tensor", operand.layout->name));
+  return bind(operand, tensors.front(), tensors.front().offset.value);
+}
+
+std::span<const std::int64_t> Operands::ids(const BoundAccess& operand) const {
+  constexpr std::int64_t kIdBytes = size_of(DType::Int64);
+  if (operand.bytes % kIdBytes != 0) fail(fmt::format("{} bytes are not whole int64 ids", operand.bytes));
+  return {reinterpret_cast<const std::int64_t*>(operand.data), static_cast<std::size_t>(operand.bytes / kIdBytes)};
+}
+
+TensorView Operands::bind(const BoundAccess& operand, const TensorSpec& tensor, std::int64_t offset) const {
+  if (offset < 0 || offset + tensor.bytes().value > operand.bytes)
+    fail(fmt::format("tensor {} does not fit into its operand of {} bytes", tensor.name, operand.bytes));
+  return {operand.data + offset, tensor.dtype, tensor.shape};
+}
+
+}  // namespace steptwin

@@ -1,0 +1,149 @@
+"""Wrong and hostile input to every verb: the stated exit code, one message, never a crash, a hang or a silent wrong answer."""
+import json
+import os
+import random
+import sqlite3
+import subprocess
+import time
+import unittest
+
+from support import GPT2, SCENARIOS, Case, binary, clean_environment
+
+RING = os.path.join(SCENARIOS, "ok_ring3.sched")
+BIG = os.path.join(SCENARIOS, "llama3_405b.json")
+GIVEN = '{"model": "given", "forward_us": 0, "input_grad_us": 0, "weight_grad_us": 0}'
+
+
+class Texts(Case):
+    def test_a_zero_byte_does_not_end_the_file(self):
+        with open(GPT2, "rb") as f:
+            text = f.read()
+        for ending in (b"\0", b"\0 trailing"):
+            with open(self.path("s.json"), "wb") as f:
+                f.write(text + ending)
+            self.assertIn("zero byte", self.expect(3, "simulate", "s.json", "--no-db").stderr)
+
+    def test_a_schedule_without_ops_is_an_error(self):
+        program = "program p ranks all\n"
+        for text in ("mesh pp 1\n", "mesh pp 1\n" + program, "mesh pp 1\n" + program + "  lane compute compute\n"):
+            path = self.write("s.sched", text)
+            for verb in ("simulate", "show"):
+                self.assertIn("[EMPTY]", self.expect(3, verb, path, "--ops" if verb == "show" else "--no-db").stderr)
+            self.expect(1, "validate", path)
+
+    def test_a_run_of_no_time_is_warned_of(self):
+        self.assertIn("every op takes 0 ns", self.expect(0, "simulate", RING, "--no-db").stderr)
+        self.assertNotIn("0 ns", self.expect(0, "simulate", RING, "--no-db", "--machine", "h200_node").stderr)
+        self.assertIn("every op takes 0 ns", self.expect(0, "simulate", GPT2, "--no-db", "--set", "machine=null", "--set", "cost=" + GIVEN).stderr)
+
+    def test_an_empty_name(self):
+        self.expect(2, "simulate", "", "--no-db")
+
+
+class Magnitudes(Case):
+    def test_times_beyond_the_clock_are_refused_not_wrapped(self):
+        for value in ("machine.intra_node.efficiency=1e-300", "machine.device.memory_bandwidth_gb_per_s=1e-300"):
+            result = self.expect(3, "simulate", GPT2, "--no-db", "--set", value)
+            self.assertIn("[TIME]", result.stderr)
+            self.assertRegex(result.stderr, r"the longest op takes [\d.e+]+ s: `\d+ (send|compute)")
+
+    def test_more_ops_than_memory_holds_are_refused_at_once(self):
+        limited = ["prlimit", f"--as={4 << 30}"]
+        if self.tool("version", prefix=limited).returncode != 0:
+            self.skipTest("a sanitizer needs the address space")
+        start = time.monotonic()
+        for verb in (["simulate", "--no-db"], ["simulate", "--dry-run"], ["show", "--ops"]):
+            result = self.expect(6, verb[0], GPT2, *verb[1:], "--set", "batch.micro_batches=1000000", prefix=limited)
+            self.assertRegex(result.stderr, r"about 64 000 000 ops takes about [\d.]+ GiB, but this computer has [\d.]+ [MG]iB free")
+        self.assertLess(time.monotonic() - start, 30)
+
+    def test_sizes_out_of_range(self):
+        for value in ("batch.micro_batches=1e12", "model.layers=1e9", "mesh.pp=1e9", "batch.sequence_length=1e12", "run.steps=1e9",
+                      "machine.device.memory_gib=0", "machine.intra_node.efficiency=0", "batch.micro_batch_size=-1"):
+            self.assertIn("[OVERRIDE]", self.expect(2, "simulate", GPT2, "--no-db", "--set", value).stderr)
+        self.assertIn("4000000 ranks", self.expect(3, "simulate", GPT2, "--no-db", "--set", "mesh.dp=1000000").stderr)
+
+
+class Answers(Case):
+    def test_the_seed_is_kept(self):
+        document = self.run_json(0, "simulate", GPT2, "--seed", "7")
+        self.assertEqual((document["run"]["seed"], self.rows("SELECT seed FROM runs")), (7, [(7,)]))
+        self.assertEqual(self.run_json(0, "simulate", GPT2, "--no-db")["run"]["seed"], 1)
+        self.expect(2, "simulate", GPT2, "--seed", "-3")
+
+    def test_tokens_of_one_rank_and_of_all(self):
+        summary = self.run_json(0, "simulate", GPT2, "--no-db")["summary"]
+        self.assertAlmostEqual(summary["tokens_per_second"], 8 * 4 * 1024 / (summary["step_time_ns"] * 1e-9), places=3)
+        self.assertAlmostEqual(summary["tokens_per_second_per_rank"] * 4, summary["tokens_per_second"], places=3)
+
+    def test_reserved_beyond_capacity_is_a_warning_on_screen_in_json_and_in_the_store(self):
+        peaks = self.run_json(0, "simulate", GPT2, "--no-db")["summary"]
+        between = (peaks["peak_active_bytes"] + peaks["peak_reserved_bytes"]) / 2 / 2**30
+        result = self.expect(0, "simulate", GPT2, "--json", "--set", f"machine.device.memory_gib={between}")
+        self.assertIn("fits only by flushing the allocator's cache", result.stderr)
+        self.assertIn("flushing", json.loads(result.stdout)["warnings"][0])
+        self.assertEqual(self.rows("SELECT level FROM diagnostics"), [("warning",)])
+
+    def test_a_folded_run_shows_every_simulated_rank_once(self):
+        self.expect(0, "simulate", BIG, "--allow-oom", "--trace", "summary")
+        lines = self.expect(0, "runs", "show", "1").stdout.splitlines()
+        self.assertEqual([line.split()[1] for line in lines[-17:-1]], [f"pp{stage}" for stage in range(16)])
+        self.assertIn("2032 other ranks do the same", lines[-1])
+
+    def test_remedies_name_commands_that_work(self):
+        self.expect(0, "simulate", GPT2)
+        self.assertIn("`steptwin runs list`", self.expect(2, "runs", "show", "99").stderr)
+        self.expect(0, "runs", "list")
+        self.assertIn("Is a directory", self.expect(6, "trace", "export", "1", "-o", ".").stderr)
+        self.expect(2, "trace", "export", "1", "-o", "x", "--ranks", "99")
+
+
+class DamagedDatabases(Case):
+    READERS = [["runs", "list"], ["runs", "show", "1"], ["query", "--name", "peak_memory", "1"], ["trace", "export", "1", "--format", "csv", "-o", "-"],
+               ["trace", "export", "1", "-o", "-"]]
+
+    def setUp(self):
+        super().setUp()
+        self.expect(0, "simulate", GPT2, "--db", "good.db")
+        connection = sqlite3.connect(self.path("good.db"))
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        connection.close()
+        with open(self.path("good.db"), "rb") as f:
+            self.good = f.read()
+
+    def damaged(self, data):
+        for ending in ("-wal", "-shm"):
+            if os.path.exists(self.path("bad.db" + ending)):
+                os.remove(self.path("bad.db" + ending))
+        with open(self.path("bad.db"), "wb") as f:
+            f.write(data)
+        return ["--db", "bad.db"]
+
+    def test_cut_short(self):
+        for size in (50, 100, 4096, len(self.good) // 2):
+            where = self.damaged(self.good[:size])
+            for verb in (*self.READERS, ["simulate", GPT2], ["runs", "check"], ["query", "select count(*) from spans"]):
+                self.assertEqual(self.code(verb + where), 6, (size, verb))
+
+    def test_flipped_bits_end_well_or_with_6(self):
+        for seed in range(30):
+            rng = random.Random(seed)
+            data = bytearray(self.good)
+            for _ in range(1 if seed < 10 else 60):
+                data[rng.randrange(100 if seed < 5 else len(data))] ^= 1 << rng.randrange(8)
+            where = self.damaged(bytes(data))
+            for verb in self.READERS:
+                # Run 1 may be what was damaged: then it is unknown (2), as any id that is not there.
+                self.assertIn(self.code(verb + where), (0, 2, 6), (seed, verb))
+            self.assertIn(self.code(["runs", "check", *where]), (0, 1, 6), seed)
+
+    def code(self, args):
+        """Exit code; output may be any bytes."""
+        done = subprocess.run([binary(), *args], cwd=self.folder, env=clean_environment(), capture_output=True, timeout=120, check=False)
+        if done.returncode == 2:
+            self.assertIn(b"there is no run", done.stderr)
+        return done.returncode
+
+
+if __name__ == "__main__":
+    unittest.main()
