@@ -1,17 +1,23 @@
-# make demo   install what is missing, build, simulate scenarios/gpt2_pp4.json, query the result
+# make demo   install what is missing, build steptwin, simulate scenarios/gpt2_pp4.json, query the result
 # make test   the same set-up, then every test (unit, property, golden, cli, fuzz)
 # make bench  speed: ratios and rates, printed, never asserted in tests
 JOBS ?= $(shell nproc)
-.PHONY: demo test bench build deps fuzz clean
+.PHONY: demo test bench build steptwin configure deps fuzz clean
 
 deps:
 	@scripts/install-deps.sh
 
-build: deps
-	@cmake --preset release >build.log 2>&1 || { cat build.log; exit 1; }
+configure: deps
+	@mkdir -p build
+	@cmake --preset release >build/configure.log 2>&1 || { cat build/configure.log; exit 1; }
+
+steptwin: configure
+	@cmake --build --preset release -j $(JOBS) --target steptwin
+
+build: configure
 	@cmake --build --preset release -j $(JOBS)
 
-demo: build
+demo: steptwin
 	@scripts/demo.sh build/steptwin
 
 test: build fuzz

@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
-# The first run of the README, verbatim.
+# The first run of the README, verbatim. The database is ./steptwin.db, as for any user.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 steptwin=$1
-run() { echo "\$ ${*/#$steptwin/steptwin}"; "$@"; echo; }
+run() {
+  local words=() word
+  for word in "$@"; do [[ $word == *[!A-Za-z0-9_./@=-]* ]] && words+=("\"$word\"") || words+=("$word"); done
+  echo "\$ ${words[*]/#$steptwin/steptwin}"
+  "$@"
+  echo
+}
 run "$steptwin" simulate scenarios/gpt2_pp4.json
-run "$steptwin" query --name bubble @last
-run "$steptwin" query "select rank, space, curve, bytes, op from memory_peak where run_id = (select max(id) from runs) and space = 'device' and curve = 'allocated'"
+run "$steptwin" query --name bubble_by_rank @last
+run "$steptwin" query "select rank, curve, bytes, op_name from memory_peak where run_id = (select max(id) from runs) and space = 'device' and curve = 'allocated'"

@@ -4,9 +4,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${FUZZ_SECONDS:-60}
-cmake --preset fuzz >build-fuzz.log 2>&1 || { cat build-fuzz.log; exit 1; }
-cmake --build --preset fuzz -j "$(nproc)" >>build-fuzz.log 2>&1 || { tail -40 build-fuzz.log; exit 1; }
 targets=(scenario schedule_text csv)
+mkdir -p build-fuzz
+cmake --preset fuzz >build-fuzz/build.log 2>&1 || { cat build-fuzz/build.log; exit 1; }
+cmake --build --preset fuzz -j "$(nproc)" --target "${targets[@]/#/fuzz_}" >>build-fuzz/build.log 2>&1 || { tail -40 build-fuzz/build.log; exit 1; }
 each=$(( (seconds + ${#targets[@]} - 1) / ${#targets[@]} ))
 for target in "${targets[@]}"; do
   corpus=build-fuzz/corpus-$target
