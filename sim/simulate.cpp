@@ -168,7 +168,7 @@ class Simulation {
 
   void append_spans(std::uint32_t rank, std::uint32_t step, const OpTimes* times, std::size_t ops) {
     const std::uint32_t first_op = schedule_.programs[matching_.tables[matching_.ranks[rank].tables].program.value].first_op.value;
-    spans_[rank].reserve(spans_[rank].size() + ops);
+    if (spans_[rank].empty()) spans_[rank].reserve(options_.detail == TraceDetail::Full ? ops * options_.steps : ops);
     for (std::uint32_t i = 0; i < ops; ++i) {
       const OpTimes& t = times[i];
       spans_[rank].push_back(

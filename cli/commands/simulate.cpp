@@ -2,6 +2,7 @@
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <utility>
@@ -59,6 +60,9 @@ void print_result(const SimulationRun& run, const Options& options, Session& ses
 
 void print_warnings_of(const SimulationRun& run, const Session& session) {
   for (const std::string& warning : run.trace.warnings) session.messages.warning(warning);
+  const std::vector<Op>& ops = run.subject.schedule.ops;
+  if (!run.options.guard_value && std::none_of(ops.begin(), ops.end(), [](const Op& op) { return op.guard.valid(); }))
+    session.messages.warning("assume.overflow changes nothing: no op of this schedule is guarded");
   if (run.trace.outcome.status != Status::Ok || run.summary.makespan > Duration(0)) return;
   session.messages.warning(run.subject.scenario ? "every op takes 0 ns: the scenario's costs are all 0"
                                                 : "every op takes 0 ns: give --machine NAME, or `time 5us` on the ops of the text");

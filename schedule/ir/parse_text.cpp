@@ -273,6 +273,9 @@ const ScheduleReader::Declaration ScheduleReader::kTable[kDeclarations] = {
 
 }  // namespace
 
-Schedule parse_schedule(std::string_view text, const std::string& file) { return ScheduleReader(text, file).read(); }
+Schedule parse_schedule(std::string_view text, const std::string& file) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // byte order mark
+  return ScheduleReader(text, file).read();
+}
 
 }  // namespace steptwin

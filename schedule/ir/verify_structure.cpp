@@ -118,6 +118,10 @@ void check_lanes(const Program& program, Findings& findings) {
 
 void check_buffers(const Schedule& s, const Program& program, Findings& findings) {
   std::unordered_set<std::uint32_t> resident;
+  double total = 0;
+  for (const Buffer& buffer : program.buffers) total += static_cast<double>(buffer.bytes.value);
+  if (total > static_cast<double>(kMaxProgramBytes))
+    findings.error(kRange, fmt::format("the buffers of {} take {:.1e} bytes, more than can be counted", program.name, total));
   for (std::size_t b = 0; b < program.buffers.size() && !findings.full(); ++b) {
     const Buffer& buffer = program.buffers[b];
     const bool name_ok = !buffer.name.valid() || buffer.name.value < s.names.size();

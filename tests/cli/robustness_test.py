@@ -36,6 +36,9 @@ class Texts(Case):
         self.assertNotIn("0 ns", self.expect(0, "simulate", RING, "--no-db", "--machine", "h200_node").stderr)
         self.assertIn("every op takes 0 ns", self.expect(0, "simulate", GPT2, "--no-db", "--set", "machine=null", "--set", "cost=" + GIVEN).stderr)
 
+    def test_a_byte_order_mark_is_no_text(self):
+        self.expect(0, "simulate", self.write("s.sched", "\ufeffmesh pp 1\nprogram p ranks all\n  lane c compute\n  0 compute F time 1ms\n"), "--no-db")
+
     def test_an_empty_name(self):
         self.expect(2, "simulate", "", "--no-db")
 
@@ -56,6 +59,18 @@ class Magnitudes(Case):
             result = self.expect(6, verb[0], GPT2, *verb[1:], "--set", "batch.micro_batches=1000000", prefix=limited)
             self.assertRegex(result.stderr, r"about 64 000 000 ops takes about [\d.]+ GiB, but this computer has [\d.]+ [MG]iB free")
         self.assertLess(time.monotonic() - start, 30)
+
+    def test_bytes_and_lanes_beyond_what_can_be_counted(self):
+        head = "mesh pp 1\nprogram p ranks all\n  lane c compute\n"
+        buffers = "".join(f"  buffer b{i} device 1024TiB resident\n" for i in range(9000))  # more than int64 together
+        path = self.write("s.sched", head + buffers + "  0 compute F lane c time 1ms write b0\n")
+        self.assertIn("[RANGE]", self.expect(3, "simulate", path, "--no-db", "--machine", "h200_node").stderr)
+        lanes = "".join(f"  lane l{i} compute\n" for i in range(60000))
+        path = self.write("s.sched", head + lanes + "  0 compute F lane c time 1ms\n")
+        self.assertIn("too many lanes", self.expect(3, "simulate", path, "--no-db").stderr)
+
+    def test_a_key_without_effect_is_warned_of(self):
+        self.assertIn("assume.overflow changes nothing", self.expect(0, "simulate", GPT2, "--no-db", "--set", "assume.overflow=true").stderr)
 
     def test_sizes_out_of_range(self):
         for value in ("batch.micro_batches=1e12", "model.layers=1e9", "mesh.pp=1e9", "batch.sequence_length=1e12", "run.steps=1e9",
