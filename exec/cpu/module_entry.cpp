@@ -5,6 +5,7 @@
 
 #include "exec/cpu/execution.h"
 #include "exec/cpu/plain_model.h"
+#include "exec/cpu/workspace_meter.h"
 
 namespace steptwin {
 namespace {
@@ -26,11 +27,16 @@ std::string environment_json() {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend() { set_up_library(); }
+  CpuBackend() {
+    install_workspace_meter();
+    set_up_library();
+  }
   std::string name() const override { return "cpu"; }
   std::string environment() const override { return environment_json(); }
   ExecutionResult run(const Schedule& schedule, const ExecuteOptions& options) override {
+    reset_workspace_peak();
     ExecutionResult result = execute_on_cpu(schedule, options);
+    result.workspace_peak = workspace_peak();
     result.environment_json = environment_json();
     return result;
   }
