@@ -1,4 +1,4 @@
-# make demo   install what is missing, build steptwin, simulate scenarios/gpt2_pp4.json, query the result
+# make demo   install what is missing, build, simulate scenarios/gpt2_pp4.json, execute a small schedule on the CPU, compare
 # make test   the same set-up, then every test (unit, property, golden, cli, fuzz)
 # make bench  speed: ratios and rates, printed, never asserted in tests
 JOBS ?= $(shell nproc)

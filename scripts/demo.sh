@@ -13,3 +13,6 @@ run() {
 run "$steptwin" simulate scenarios/gpt2_pp4.json
 run "$steptwin" query --name bubble_by_rank @last
 run "$steptwin" query "select rank, curve, bytes, op_name from memory_peak where run_id = (select max(id) from runs) and space = 'device' and curve = 'allocated'"
+# The same kind of schedule for real: tensors and gradients on the CPU, checked against the plain model and against the prediction.
+run "$steptwin" execute scenarios/gpt2_pp4_small.json --warmup 3 --steps 10 --check
+run "$steptwin" compare @last-exec
