@@ -11,6 +11,7 @@
 #include "cli/commands/commands.h"
 #include "cli/common.h"
 #include "cli/file_system.h"
+#include "exec/module.h"
 #include "schedule/base/data_dir.h"
 #include "schedule/machine/machine.h"
 #include "steptwin_version.h"
@@ -54,7 +55,7 @@ std::vector<Finding> findings(const Options& options) {
       {"database_file_system", file_system_type(folder)},
       {"cpus", std::to_string(std::thread::hardware_concurrency())},
       {"simulate", "built in"},
-      {"execute", "not built in this version"},
+      {"execute", cpu_module_path().empty() ? "no execution module found: apt install libtorch-dev and build again" : cpu_module_path()},
       {"cuda", "not built in this version"}};
 }
 
