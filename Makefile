@@ -1,8 +1,8 @@
 # make demo   install what is missing, build, simulate scenarios/gpt2_pp4.json, execute a small schedule on the CPU, compare
-# make test   the same set-up, then every test (unit, property, golden, cli, fuzz)
+# make test   the same set-up, then every test (unit, property, golden, conformance, cli, fuzz, tsan)
 # make bench  speed: ratios and rates, printed, never asserted in tests
 JOBS ?= $(shell nproc)
-.PHONY: demo test bench build steptwin configure deps fuzz clean
+.PHONY: demo test bench build steptwin configure deps fuzz tsan clean
 
 deps:
 	@scripts/install-deps.sh
@@ -20,12 +20,16 @@ build: configure
 demo: steptwin
 	@scripts/demo.sh build/steptwin
 
-test: build fuzz
+test: build fuzz tsan
 	ctest --test-dir build --output-on-failure -j $(JOBS)
 
 # Short fuzzing of the three readers under ASan + UBSan: FUZZ_SECONDS in all (default 60).
 fuzz: deps
 	@scripts/fuzz.sh
+
+# The executor's threads under ThreadSanitizer.
+tsan: deps
+	@scripts/tsan.sh
 
 bench: build
 	@scripts/bench.sh build

@@ -150,7 +150,7 @@ std::vector<ComparedGroup> finished(std::map<std::string, ComparedGroup> groups)
 }
 
 void judge_ops(std::vector<ComparedOp> ops, Comparison& result) {
-  std::map<std::string, ComparedGroup> kinds, ranks;
+  std::map<std::string, ComparedGroup> kinds, ranks, stages;
   std::vector<double> errors;
   for (const ComparedOp& op : ops) {
     if (op.measured_ns <= kShortestNs || op.kind == "copy" || op.kind == "host_wait") {
@@ -161,6 +161,7 @@ void judge_ops(std::vector<ComparedOp> ops, Comparison& result) {
     result.op_error_signed_mean += op.error();
     add(kinds[op.phase.empty() ? op.kind : op.kind + " " + op.phase], op);
     add(ranks[fmt::format("rank {:4}", op.rank)], op);
+    if (op.stage >= 0) add(stages[fmt::format("stage {:3}", op.stage)], op);
   }
   if (result.apart.ops > 0) result.apart.mean_absolute_error /= static_cast<double>(result.apart.ops);
   result.op_error_median = median(errors);
@@ -168,6 +169,7 @@ void judge_ops(std::vector<ComparedOp> ops, Comparison& result) {
   if (!errors.empty()) result.op_error_mean /= static_cast<double>(errors.size()), result.op_error_signed_mean /= static_cast<double>(errors.size());
   result.kinds = finished(std::move(kinds));
   result.ranks = finished(std::move(ranks));
+  result.stages = finished(std::move(stages));
   std::erase_if(ops, [](const ComparedOp& op) { return op.measured_ns <= kShortestNs || op.kind == "copy" || op.kind == "host_wait"; });
   std::sort(ops.begin(), ops.end(), [](const ComparedOp& a, const ComparedOp& b) {
     return std::fabs(a.predicted_ns - a.measured_ns) > std::fabs(b.predicted_ns - b.measured_ns);

@@ -22,7 +22,7 @@ struct ComparedOp {
   double error() const { return (predicted_ns - measured_ns) / measured_ns; }
 };
 
-// Ops that belong together: all of a kind and phase, all of a rank.
+// Ops that belong together: all of a kind and phase, all of a rank, all of a pipeline stage.
 struct ComparedGroup {
   std::string name;
   std::int64_t ops = 0;
@@ -48,7 +48,7 @@ struct Comparison {
   double op_error_mean = 0;                   // MAPE
   double op_error_signed_mean = 0;
   double peak_memory_error = 0;               // of the rank where it is largest, signed
-  std::vector<ComparedGroup> kinds, ranks;    // compared ops
+  std::vector<ComparedGroup> kinds, ranks, stages;  // compared ops; stages: those that belong to one
   ComparedGroup apart;                        // the others
   std::vector<ComparedPeak> peaks;
   std::vector<ComparedOp> worst;              // largest |predicted - measured| first, at most 10

@@ -35,7 +35,7 @@ std::string loss_lines(const std::vector<double>& losses) {
       if (i == kShown / 2) text += "    ...\n";
       continue;
     }
-    text += fmt::format("    step {:<4} loss {:.6f}\n", i + 1, losses[i]);
+    text += fmt::format("    step {:<4} loss {:.6f}\n", i + 1, std::isnan(losses[i]) ? std::fabs(losses[i]) : losses[i]);  // no "-nan"
   }
   return text;
 }

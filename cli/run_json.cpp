@@ -134,6 +134,9 @@ Json summary_json(const RunSummary& summary) {
 std::string run_json(const SimulationRun& run, JsonLayout layout) {
   Json json{{"schema", "steptwin.run/1"}, {"run", identity_json(run)}, {"summary", summary_json(run.summary)}};
   json["outcome"] = outcome_json(run.trace.outcome);
+  json["durations"] = Json::object();  // simulated ops by where their duration comes from
+  for (const Provenance provenance : {Provenance::Given, Provenance::Analytic, Provenance::Interpolated, Provenance::Measured})
+    json["durations"][name_of(provenance)] = run.trace.provenance[static_cast<std::size_t>(provenance)];
   json["warnings"] = run.trace.warnings;
   json["peaks"] = peaks_json(run.summary);
   Json ranks = Json::array();

@@ -31,7 +31,7 @@ FoldChoice fold_choice(const std::string& word) {
 
 std::unique_ptr<CostModel> cost_model_of(const Subject& subject) {
   if (subject.scenario && subject.scenario->given) return given_costs(*subject.scenario->given, subject.schedule);
-  if (subject.machine) return analytic_costs(*subject.machine);
+  if (subject.machine) return subject.machine->measured ? measured_costs(*subject.machine) : analytic_costs(*subject.machine);
   return stated_costs();
 }
 

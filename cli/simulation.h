@@ -11,7 +11,8 @@
 
 namespace steptwin {
 
-// given costs of the scenario, else analytic costs of the machine, else the durations stated in the schedule text.
+// Given costs of the scenario, else measured (of a calibrated machine) or analytic costs of the machine, else the durations stated in the
+// schedule text.
 std::unique_ptr<CostModel> cost_model_of(const Subject& subject);
 
 // --engine, --fold, --trace, --steps (else the scenario's) and the scenario's overflow assumption.

@@ -123,6 +123,8 @@ Subject load_subject(const SubjectRequest& request) {
   return subject;
 }
 
+Machine machine_named(const std::string& word) { return load_machine(profile_path(word)); }
+
 Judgement judge(const Schedule& schedule) {
   Judgement judgement;
   judgement.problems = verify(schedule);

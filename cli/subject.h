@@ -40,6 +40,8 @@ struct SubjectRequest {
 SubjectRequest with_text(SubjectRequest request);
 Scenario read_scenario(const SubjectRequest& request);  // InputError (USAGE) when the path is a schedule text
 Subject load_subject(const SubjectRequest& request);    // throws InputError, EnvironmentError
+// A preset, or a profile file (a word with a dot or a slash), as --machine takes it.
+Machine machine_named(const std::string& word);
 bool is_schedule_text(const std::string& path, const std::string& text);
 
 // verify(), judged. Warnings are kept beside.

@@ -25,7 +25,8 @@ class ListCheck {
 
   std::vector<Diagnostic> run() {
     for (const Instruction& i : list_.instructions) step(i);
-    if (next_mark_ != order_.ops() || next_work_ != order_.ops()) problem("LIST-ORDER", fmt::format("op {} is never issued", std::min(next_mark_, next_work_)));
+    if (next_mark_ != order_.ops() || next_work_ != order_.ops())
+      problem("LIST-ORDER", fmt::format("op {} is never issued", std::min(next_mark_, next_work_)));
     for (std::size_t b = 0; b < buffers_.size(); ++b)
       if (buffers_[b] == State::Live) problem("LIST-BUFFER", fmt::format("buffer {} is never freed", b));
     return std::move(problems_);
@@ -61,7 +62,8 @@ class ListCheck {
   }
 
   void change(const Instruction& i, State from, State to) {
-    if (buffers_[i.value] != from) problem("LIST-BUFFER", fmt::format("{} of buffer {} at op {} out of turn", name_of(i.kind), i.value, i.op));
+    if (buffers_[i.value] != from)
+      problem("LIST-BUFFER", fmt::format("{} of buffer {} at op {} out of turn", name_of(i.kind), i.value, i.op));
     buffers_[i.value] = to;
   }
 
@@ -90,7 +92,8 @@ class ListCheck {
   }
 
   void work(std::uint32_t first, std::uint32_t count) {
-    if (first != next_work_ || first + count - 1 != order_.last_of_unit(first)) problem("LIST-ORDER", fmt::format("op {} is launched out of order", first));
+    if (first != next_work_ || first + count - 1 != order_.last_of_unit(first))
+      problem("LIST-ORDER", fmt::format("op {} is launched out of order", first));
     next_work_ = first + count;
     if (order_.is_host_wait(first)) return;
     Clock& clock = lanes_[order_.lane(first)];

@@ -49,7 +49,8 @@ class WaitPlan {
     std::vector<std::uint32_t> needed = needed_by(first, last, clock);
     std::vector<std::uint32_t>& kept = waits_[first];
     for (const std::uint32_t u : needed) {
-      const bool implied = std::any_of(needed.begin(), needed.end(), [&](std::uint32_t w) { return w != u && knows(after_[w], order_, u); });
+      const bool implied =
+          std::any_of(needed.begin(), needed.end(), [&](std::uint32_t w) { return w != u && knows(after_[w], order_, u); });
       if (!implied) kept.push_back(u);
     }
     for (const std::uint32_t u : kept) learn_from(u, clock);
@@ -192,7 +193,9 @@ class Lowering {
   InstructionList list_;
 };
 
-std::string lane_name(const Program& program, std::uint32_t lane) { return lane < program.lanes.size() ? program.lanes[lane].name : "host"; }
+std::string lane_name(const Program& program, std::uint32_t lane) {
+  return lane < program.lanes.size() ? program.lanes[lane].name : "host";
+}
 
 }  // namespace
 
@@ -226,7 +229,9 @@ std::string print_instructions(const Schedule& schedule, const InstructionList& 
       case Kind::Mark: text += std::to_string(i.op); break;
       case Kind::Record:
       case Kind::Wait: text += fmt::format("e{} (op {}) on {}", i.value, list.event_op[i.value], lane_name(program, i.lane)); break;
-      case Kind::HostWait: text += i.value == Instruction::kNoEvent ? "nothing" : fmt::format("e{} (op {})", i.value, list.event_op[i.value]); break;
+      case Kind::HostWait:
+        text += i.value == Instruction::kNoEvent ? "nothing" : fmt::format("e{} (op {})", i.value, list.event_op[i.value]);
+        break;
       case Kind::Group: text += fmt::format("{}-{} on {}", i.op, i.op + i.value - 1, lane_name(program, i.lane)); break;
       case Kind::Launch:
       case Kind::Copy:

@@ -3,7 +3,7 @@
 //
 // Per op k, in issue order:      ALLOC* of the buffers whose first access is k, MARK k, then WAIT* and the work, RECORD, FREE* of the
 //                                buffers whose last access is k.
-// Per group of ops k..l:         (ALLOC* MARK FREE*) for each of k..l, then WAIT*, one GROUP, RECORD. The frees stand before the launch:
+// Per group of ops k..l:         (ALLOC* MARK) for each of k..l, FREE*, then WAIT*, one GROUP, RECORD. The frees stand before the launch:
 //                                MARK has taken the op's references, FREE only drops the host's.
 // HostWait k:                    MARK k, HOST_WAIT e, FREE*.
 // ALLOC, MARK, FREE, HOST_WAIT happen on the issuing thread; the others are put into a lane and happen there, first in first out.

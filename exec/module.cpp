@@ -41,6 +41,10 @@ void set_thread_environment() {
 EnvironmentError missing_module() {
   std::string folders;
   for (const fs::path& folder : module_folders()) folders += (folders.empty() ? "" : ", ") + folder.string();
+  const char* const stated = std::getenv("STEPTWIN_MODULE_DIR");
+  if (stated != nullptr && *stated != '\0')
+    return {EnvironmentError::Kind::Device, fmt::format("{} was not found in {}, where STEPTWIN_MODULE_DIR says it is", kModule, folders),
+            "unset STEPTWIN_MODULE_DIR to use the module beside steptwin; if there is none: apt install libtorch-dev and build again"};
   return {EnvironmentError::Kind::Device, fmt::format("{} was not found in {}: this steptwin was built without LibTorch", kModule, folders),
           "apt install libtorch-dev and build again (cmake finds it), or set STEPTWIN_MODULE_DIR to the folder that holds the module"};
 }
@@ -71,7 +75,8 @@ class GuardedBackend final : public Backend {
     } catch (const InternalError& error) {
       throw InternalError(error.what());
     } catch (const std::bad_alloc&) {
-      throw EnvironmentError(EnvironmentError::Kind::Device, "the system has no memory left for this execution", "a smaller model or batch");
+      throw EnvironmentError(EnvironmentError::Kind::Memory, "this computer has no memory left for this execution",
+                             "a smaller model or batch, or fewer ranks");
     } catch (const std::exception& error) {
       throw EnvironmentError(EnvironmentError::Kind::Device, error.what());
     }

@@ -7,7 +7,8 @@ ProgramOrder::ProgramOrder(const Schedule& schedule, const ProgramTables& tables
   last_.resize(program.op_count);
   place_.resize(program.op_count);
   for (std::uint32_t lane = 0; lane < tables.lanes; ++lane) {
-    for (std::uint32_t i = tables.lane_begin[lane]; i < tables.lane_begin[lane + 1]; ++i) place_[tables.lane_ops[i]] = i - tables.lane_begin[lane];
+    for (std::uint32_t i = tables.lane_begin[lane]; i < tables.lane_begin[lane + 1]; ++i)
+      place_[tables.lane_ops[i]] = i - tables.lane_begin[lane];
   }
   const auto ops = schedule.ops_of(program);
   for (std::uint32_t op = program.op_count; op-- > 0;) {

@@ -81,6 +81,7 @@ Json cost_json(const GivenCost& c) {
 Json machine_json(const Scenario& s) {
   Json out = Json::parse(machine_to_json(*s.machine));
   out.erase("format");
+  if (out.contains("measured")) out["measured"] = "sha256 " + sha256_hex(out["measured"].dump());
   out["nodes"] = s.nodes;
   return out;
 }

@@ -1,20 +1,33 @@
 #include "sim/pricing.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <map>
+#include <unordered_map>
 
 namespace steptwin {
 namespace {
 
+std::string kind_of(const Schedule& schedule, const Op& op) {
+  const auto* compute = std::get_if<Compute>(&op.body);
+  if (compute == nullptr) return kind_name(op.body);
+  std::string text = "compute";
+  for (const ComputePart& part : schedule.parts_of(*compute))
+    text += fmt::format(" {} {}", name_of(part.phase), schedule.name(part.segment));
+  return text;
+}
+
 class Pricer {
  public:
-  Pricer(const Schedule& schedule, const CostModel& costs, bool guard_value) : schedule_(schedule), costs_(costs), guard_value_(guard_value) {}
+  Pricer(const Schedule& schedule, const CostModel& costs, bool guard_value)
+      : schedule_(schedule), costs_(costs), guard_value_(guard_value) {}
 
-  std::vector<OpNode> priced(const ProgramTables& tables, const SimRank& rank, std::vector<Price>& distinct) {
+  std::vector<OpNode> priced(const ProgramTables& tables, const SimRank& rank, std::vector<Price>& distinct, Coverage& coverage) {
     const Program& program = schedule_.programs[tables.program.value];
     std::vector<OpNode> out = tables.nodes;
     for (std::uint32_t i = 0; i < program.op_count; ++i) {
-      const Price price{duration(program, tables, rank, i), launch(program, tables, i)};
+      const Price price{duration(program, tables, rank, i, coverage), launch(program, tables, i)};
       if (i > 0 && distinct[out[i - 1].price] == price) {
         out[i].price = out[i - 1].price;
         continue;
@@ -35,40 +48,66 @@ class Pricer {
     return {ns(launch.total), ns(launch.first)};
   }
 
-  std::int64_t duration(const Program& program, const ProgramTables& tables, const SimRank& rank, std::uint32_t i) {
+  std::int64_t duration(const Program& program, const ProgramTables& tables, const SimRank& rank, std::uint32_t i, Coverage& coverage) {
     const OpId id(program.first_op.value + i);
     const Op& op = schedule_.ops[id.value];
-    if (op.guard.valid() && !guard_value_) return 0;
-    if (op.given >= Duration(0)) return ns(op.given);
-    const OpNode& node = tables.nodes[i];
-    switch (node.kind) {
-      case OpNode::Kind::HostWait: return 0;
-      case OpNode::Kind::Message:
-      case OpNode::Kind::Collective: return ns(costs_.communicate(schedule_, program, op, rank.counterparts[node.channel].shape).duration);
-      case OpNode::Kind::Local: break;
-    }
-    if (const auto* compute = std::get_if<Compute>(&op.body)) return compute_duration(program, op, *compute);
-    return ns(costs_.copy(schedule_, program, id).duration);
+    if ((op.guard.valid() && !guard_value_) || tables.nodes[i].kind == OpNode::Kind::HostWait) return 0;
+    const Cost cost = op.given >= Duration(0) ? Cost{op.given, Provenance::Given} : asked(program, tables.nodes[i], rank, id);
+    ++coverage.ops[static_cast<std::size_t>(cost.provenance)];
+    if (cost.provenance != Provenance::Given && cost.provenance < costs_.promises()) ++coverage.below[kind_of(schedule_, op)];
+    return ns(cost.duration);
   }
 
-  std::int64_t compute_duration(const Program& program, const Op& op, const Compute& compute) {
-    const auto ask = [&] { return ns(costs_.compute(schedule_, program, op).duration); };
-    const WorkId work = compute.part_count == 1 ? schedule_.parts[compute.first_part].work : WorkId();
-    if (!work.valid() || costs_.compute_scope() != CostModel::ComputeScope::Work) return ask();
+  Cost asked(const Program& program, const OpNode& node, const SimRank& rank, OpId id) {
+    const Op& op = schedule_.ops[id.value];
+    if (node.kind != OpNode::Kind::Local) return costs_.communicate(schedule_, program, op, rank.counterparts[node.channel].shape);
+    if (const auto* compute = std::get_if<Compute>(&op.body)) return compute_cost(program, op, *compute);
+    return costs_.copy(schedule_, program, id);
+  }
+
+  Cost compute_cost(const Program& program, const Op& op, const Compute& compute) {
+    const auto ask = [&] { return costs_.compute(schedule_, program, op); };
+    const ComputePart* const part = compute.part_count == 1 ? &schedule_.parts[compute.first_part] : nullptr;
+    if (part == nullptr || !part->work.valid() || costs_.compute_scope() == CostModel::ComputeScope::Op) return ask();
     const auto engine = static_cast<std::size_t>(program.lanes[op.lane.value].engine);
-    std::vector<std::int64_t>& known = memo_[engine];
-    if (known.empty()) known.assign(schedule_.works.size(), kUnknown);
-    if (known[work.value] == kUnknown) known[work.value] = ask();
-    return known[work.value];
+    Memo& memo = memo_[engine];
+    if (costs_.compute_scope() == CostModel::ComputeScope::Parts) {
+      const auto [it, fresh] = parts_memo_[engine].try_emplace(PartKey{part->work.value, part->segment.value, part->phase});
+      if (fresh) it->second = ask();
+      return it->second;
+    }
+    if (memo.known.empty()) memo.known.resize(schedule_.works.size()), memo.costs.resize(schedule_.works.size());
+    if (!memo.known[part->work.value]) memo.costs[part->work.value] = ask(), memo.known[part->work.value] = true;
+    return memo.costs[part->work.value];
   }
 
-  static constexpr std::int64_t kUnknown = -1;
+  struct PartKey {
+    std::uint32_t work = 0, segment = 0;
+    Phase phase = Phase::None;
+    bool operator==(const PartKey&) const = default;
+  };
+  struct PartHash {
+    std::size_t operator()(const PartKey& key) const {
+      const std::uint64_t words = (std::uint64_t{key.work} << 32) | key.segment;
+      return std::hash<std::uint64_t>()(words * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(key.phase));
+    }
+  };
+  struct Memo {
+    std::vector<bool> known;
+    std::vector<Cost> costs;
+  };
   const Schedule& schedule_;
   const CostModel& costs_;
   const bool guard_value_;
-  std::array<std::vector<std::int64_t>, kEngineCount> memo_;  // [engine of the lane][work]; for ComputeScope::Work
+  std::array<Memo, kEngineCount> memo_;  // [engine of the lane], by work; for ComputeScope::Work
+  std::array<std::unordered_map<PartKey, Cost, PartHash>, kEngineCount> parts_memo_;  // for ComputeScope::Parts
   std::map<Price, std::uint32_t> known_;
 };
+
+void add(Coverage& sum, const Coverage& one) {
+  for (std::size_t i = 0; i < sum.ops.size(); ++i) sum.ops[i] += one.ops[i];
+  for (const auto& [kind, count] : one.below) sum.below[kind] += count;
+}
 
 }  // namespace
 
@@ -76,12 +115,14 @@ Pricing price(const Schedule& schedule, const Matching& matching, const CostMode
   Pricing out;
   Pricer pricer(schedule, costs, guard_value);
   std::map<std::pair<std::uint32_t, std::vector<CommShape>>, std::uint32_t> known;
+  std::vector<Coverage> coverages;  // [variant]
   for (const SimRank& rank : matching.ranks) {
     std::vector<CommShape> shapes;
     for (const Counterpart& c : rank.counterparts) shapes.push_back(c.shape);
     const auto [it, fresh] = known.try_emplace({rank.tables, std::move(shapes)}, static_cast<std::uint32_t>(out.nodes.size()));
-    if (fresh) out.nodes.push_back(pricer.priced(matching.tables[rank.tables], rank, out.prices));
+    if (fresh) out.nodes.push_back(pricer.priced(matching.tables[rank.tables], rank, out.prices, coverages.emplace_back()));
     out.variant.push_back(it->second);
+    add(out.coverage, coverages[it->second]);
   }
   return out;
 }

@@ -2,8 +2,11 @@
 // Ranks whose channels lie alike on the machine share one table.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "schedule/ir/loop.h"
@@ -18,11 +21,18 @@ struct Price {
   auto operator<=>(const Price&) const = default;
 };
 
+// Where the durations of the simulated ranks' ops come from; host waits and guarded-off ops are not counted.
+struct Coverage {
+  std::array<std::uint64_t, 4> ops{};                          // [Provenance]
+  std::map<std::string, std::uint64_t, std::less<>> below;     // "compute F attn" -> ops with a provenance weaker than the model promises
+};
+
 // Few prices differ, so OpNode::price is an index into the distinct ones.
 struct Pricing {
   std::vector<Price> prices;
   std::vector<std::vector<OpNode>> nodes;  // [variant]: the nodes of its tables, priced
   std::vector<std::uint32_t> variant;      // [simulated rank]
+  Coverage coverage;
 
   const OpNode* of_rank(std::uint32_t rank) const { return nodes[variant[rank]].data(); }
   const Price& of(std::uint32_t rank, std::uint32_t op) const { return prices[of_rank(rank)[op].price]; }

@@ -1,5 +1,6 @@
 #include "sim/rules.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace steptwin {
@@ -32,11 +33,14 @@ EventRules::EventRules(const Pricing& pricing, const Matching& matching, const S
 bool EventRules::takes_slot(std::uint32_t rank, std::uint32_t op) const {
   if (shared_.compute_slots == 0) return false;
   const OpNode& node = nodes(rank)[op];
-  return (node.flags & OpNode::kCompute) && duration(node) > 0;
+  if (shared_.slot_scope == SlotScope::Everything) return node.kind != OpNode::Kind::HostWait;
+  return (node.flags & OpNode::kCompute) != 0;
 }
 
 bool EventRules::needs_turn(std::uint32_t rank, std::uint32_t op) const {
-  return nodes(rank)[op].kind == OpNode::Kind::Local ? takes_slot(rank, op) : shared_.fair_links;
+  const OpNode& node = nodes(rank)[op];
+  if (node.kind == OpNode::Kind::Local) return takes_slot(rank, op) && duration(node) > 0;
+  return takes_slot(rank, op) || shared_.fair_links;
 }
 
 void EventRules::begin(Loop& loop, std::uint32_t rank, std::uint32_t op, std::int64_t start) {
@@ -46,13 +50,10 @@ void EventRules::begin(Loop& loop, std::uint32_t rank, std::uint32_t op, std::in
     return;
   }
   if (takes_slot(rank, op)) {
-    std::uint32_t& slots = free_slots_[shared_.node_of[rank]];
-    if (slots == 0) {
-      slot_queue_[shared_.node_of[rank]].push({start, rank, op});
-      return;
-    }
-    --slots;
-    loop.schedule_end(rank, op, start, start + work);
+    const auto [first_rank, first_op] = lowest_member(rank, op);
+    const std::uint32_t node = shared_.node_of[first_rank];
+    slot_queue_[node].push({start, first_rank, first_op, rank, op});
+    loop.schedule_grant(start, node, 0);
     return;
   }
   advance_flows(start);
@@ -61,18 +62,36 @@ void EventRules::begin(Loop& loop, std::uint32_t rank, std::uint32_t op, std::in
   reschedule(loop, start);
 }
 
-void EventRules::ended(Loop& loop, std::uint32_t rank, std::uint32_t op, std::int64_t end) {
-  if (takes_slot(rank, op)) {
-    const std::uint32_t node = shared_.node_of[rank];
-    auto& queue = slot_queue_[node];
-    if (queue.empty()) {
-      ++free_slots_[node];
-    } else {
-      const Waiting next = queue.top();
-      queue.pop();
-      loop.schedule_end(next.rank, next.op, end, end + loop.times(next.rank)[next.op].end);
-    }
+std::pair<std::uint32_t, std::uint32_t> EventRules::lowest_member(std::uint32_t rank, std::uint32_t op) const {
+  const OpNode& node = nodes(rank)[op];
+  std::pair<std::uint32_t, std::uint32_t> lowest{rank, op};
+  if (node.kind == OpNode::Kind::Local) return lowest;
+  const auto member_op = [&](std::uint32_t member, std::uint32_t channel) {
+    return matching_.tables[matching_.ranks[member].tables].channels[channel].ops[node.sequence];
+  };
+  const Counterpart& other = matching_.ranks[rank].counterparts[node.channel];
+  if (node.kind == OpNode::Kind::Message) return std::min(lowest, {other.rank, member_op(other.rank, other.channel)});
+  for (const InstanceMember& member : matching_.instances[other.rank].members)
+    lowest = std::min(lowest, {member.rank, member_op(member.rank, member.channel)});
+  return lowest;
+}
+
+void EventRules::grant(Loop& loop, std::uint32_t node, std::uint32_t freed, std::int64_t now) {
+  free_slots_[node] += freed;
+  auto& queue = slot_queue_[node];
+  while (free_slots_[node] > 0 && !queue.empty()) {
+    const Waiting next = queue.top();
+    queue.pop();
+    --free_slots_[node];
+    const bool local = nodes(next.rank)[next.op].kind == OpNode::Kind::Local;
+    const OpTimes& times = loop.times(next.rank)[next.op];
+    const std::int64_t start = now + (local ? shared_.turnaround : 0), end = std::max(start + times.end, times.issue);
+    loop.schedule_end(next.rank, next.op, start, end);
+    loop.schedule_grant(end, node, 1);
   }
+}
+
+void EventRules::ended(Loop& loop, std::uint32_t rank, std::uint32_t op, std::int64_t) {
   if (shared_.device_memory == 0) return;
   RankMemory& memory = memory_[rank];
   bool freed = false;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "schedule/ir/loop.h"
+#include "schedule/machine/machine.h"
 #include "sim/memory_curves.h"
 #include "sim/pricing.h"
 
@@ -46,6 +47,8 @@ class ReplayRules : public FixedCosts {
 struct SharedResources {
   bool fair_links = false;                     // transfers share the out and in port of every rank they touch, per level
   std::uint32_t compute_slots = 0;             // per node; 0 = no limit
+  SlotScope slot_scope = SlotScope::Compute;   // Everything: transfers take slots and share no links
+  std::int64_t turnaround = 0;                 // ns from taking a slot to the start of a local op
   std::vector<std::uint32_t> node_of;          // [simulated rank]
   std::int64_t device_memory = 0;              // capacity for `active`, bytes; 0 = no limit
   std::vector<const MemoryPlan*> memory_plans; // [simulated rank]; needed with device_memory
@@ -63,6 +66,7 @@ class EventRules : public FixedCosts {
   void begin(Loop& loop, std::uint32_t rank, std::uint32_t op, std::int64_t start);
   void ended(Loop& loop, std::uint32_t rank, std::uint32_t op, std::int64_t end);
   void wake(Loop& loop, std::uint32_t token, std::int64_t now);
+  void grant(Loop& loop, std::uint32_t node, std::uint32_t freed, std::int64_t now);
   bool host_in_time() const { return shared_.device_memory > 0; }
   bool may_issue(Loop& loop, std::uint32_t rank, std::uint32_t op, std::int64_t now);
 
@@ -79,12 +83,15 @@ class EventRules : public FixedCosts {
   void share_links();
   void reschedule(Loop& loop, std::int64_t now);
 
-  // Slots.
+  // Slots. Taken by (ready, rank, op), of a transfer those of its lowest member, once everything else of the instant has happened; freed
+  // when the op ends (of a group: the member, not the group).
   struct Waiting {
     std::int64_t ready = 0;
-    std::uint32_t rank = 0, op = 0;
+    std::uint32_t first_rank = 0, first_op = 0;  // the lowest of the counterparts
+    std::uint32_t rank = 0, op = 0;              // the one that leads
     auto operator<=>(const Waiting&) const = default;
   };
+  std::pair<std::uint32_t, std::uint32_t> lowest_member(std::uint32_t rank, std::uint32_t op) const;
   bool takes_slot(std::uint32_t rank, std::uint32_t op) const;
 
   // Memory of one rank: what `active` holds, and what is dropped but still in use.

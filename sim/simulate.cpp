@@ -41,6 +41,7 @@ class Simulation {
     matching_ = match(schedule, fold ? Folding::Exact : Folding::None, node_of_);
     pricing_ = price(schedule, matching_, costs, options.guard_value);
     check_time_range(schedule, matching_, pricing_, options.steps);
+    note_coverage();
     for (const ProgramTables& tables : matching_.tables) plans_.emplace_back(schedule, schedule.programs[tables.program.value]);
     for (const SimRank& rank : matching_.ranks) {
       shared_.node_of.push_back(node_of_.empty() ? 0 : node_of_[rank.rank.value]);
@@ -49,6 +50,8 @@ class Simulation {
     if (machine != nullptr) {
       shared_.fair_links = machine->sharing == LinkSharing::Fair;
       shared_.compute_slots = static_cast<std::uint32_t>(std::max(machine->host.compute_slots, 0));
+      shared_.slot_scope = machine->host.slot_scope;
+      shared_.turnaround = ns(machine->host.turnaround);
     }
     const Bytes capacity = machine == nullptr ? Bytes(0) : machine->device.memory;
     for (const MemoryPlan& plan : plans_) requests_.push_back(first_over_capacity(schedule, plan, Space::Device, capacity));
@@ -76,6 +79,19 @@ class Simulation {
  private:
   bool shares_between_ranks() const {
     return machine_ != nullptr && (machine_->sharing == LinkSharing::Fair || machine_->host.compute_slots > 0);
+  }
+
+  // A model that promises measured times says, once, what it could not find.
+  void note_coverage() {
+    trace_.provenance = pricing_.coverage.ops;
+    std::uint64_t ops = 0, below = 0;
+    std::string kinds;
+    for (const std::uint64_t count : trace_.provenance) ops += count;
+    for (const auto& [kind, count] : pricing_.coverage.below) {
+      below += count;
+      kinds += fmt::format("{}{} ({})", kinds.empty() ? "" : ", ", kind, count);
+    }
+    if (below > 0) trace_.warnings.push_back(fmt::format("{} of {} ops were not measured and have analytic times: {}", below, ops, kinds));
   }
 
   void fill_ranks() {

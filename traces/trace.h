@@ -81,6 +81,7 @@ struct Trace {
   Duration makespan{0};               // last end - first start over all ranks
   Duration largest_rank_span{0};      // largest (last compute end - first forward start) over ranks
   std::uint64_t op_count = 0;         // op instances that ran
+  std::array<std::uint64_t, 4> provenance{};  // [Provenance] simulated ops whose duration comes from there (host waits and guarded-off ops aside)
   std::string engine;                 // "replay", "event", "cpu", "cuda"
   bool approximate_fold = false;
   std::vector<std::string> warnings;  // e.g. "fits only by flushing the cache"

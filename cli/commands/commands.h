@@ -27,6 +27,7 @@ const Verb* find_verb(std::string_view name);
 
 Exit run_simulate(const Options& options, Session& session);
 Exit run_execute(const Options& options, Session& session);
+Exit run_calibrate(const Options& options, Session& session);
 Exit run_compare(const Options& options, Session& session);
 Exit run_validate(const Options& options, Session& session);
 Exit run_show(const Options& options, Session& session);

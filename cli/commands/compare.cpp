@@ -50,7 +50,7 @@ std::string comparison_json(const Comparison& c, Format format) {
                      {"op_error_mean_absolute", c.op_error_mean},
                      {"op_error_signed_mean", c.op_error_signed_mean},
                      {"peak_memory_error", c.peak_memory_error}};
-  for (const auto& [key, groups] : {std::pair{"kinds", &c.kinds}, std::pair{"ranks", &c.ranks}}) {
+  for (const auto& [key, groups] : {std::pair{"kinds", &c.kinds}, std::pair{"ranks", &c.ranks}, std::pair{"stages", &c.stages}}) {
     json[key] = Json::array();
     for (const ComparedGroup& group : *groups) json[key].push_back(group_json(group));
   }
@@ -86,6 +86,8 @@ std::string comparison_card(const Comparison& c, Micro micro) {
   if (apart.ops > 0) text += group_line(apart, micro);
   text += "  by rank\n";
   for (const ComparedGroup& group : c.ranks) text += group_line(group, micro);
+  if (!c.stages.empty()) text += "  by stage\n";
+  for (const ComparedGroup& group : c.stages) text += group_line(group, micro);
   if (!c.worst.empty()) text += "  largest differences\n";
   for (const ComparedOp& op : c.worst)
     text += fmt::format("  rank {} op {} {} {}: {} predicted, {} measured\n", op.rank, op.op, op.kind, op.name, time(op.predicted_ns), time(op.measured_ns));

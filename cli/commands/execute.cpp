@@ -15,20 +15,12 @@
 #include "cli/run_record.h"
 #include "cli/signals.h"
 #include "cli/simulation.h"
+#include "cli/training_text.h"
 #include "exec/module.h"
-#include "schedule/base/data_dir.h"
-#include "schedule/json/json_reader.h"
 
 namespace steptwin {
 
 namespace {
-
-constexpr const char* kDefaultText = "/scenarios/text/rehearsal.txt";
-
-std::vector<std::uint8_t> training_text(const Options& options) {
-  const std::string text = read_text_file(options.given("data") ? options.text("data") : data_dir() + kDefaultText);
-  return {text.begin(), text.end()};
-}
 
 ExecuteOptions execute_options(const Options& options) {
   ExecuteOptions result;
@@ -49,6 +41,7 @@ struct Job {
   SubjectRequest request;
   ExecuteOptions execute;
   std::unique_ptr<Backend> backend;
+  Verdict verdict = Verdict::Sound;
 };
 
 // The prediction first: what does not fit or hangs is not started.
@@ -67,6 +60,7 @@ std::optional<Exit> predict(const Job& job, ExecutionRun& run) {
   }
   try {
     sim.trace = run_simulation(sim.subject, *costs, sim.options, job.options, job.session);
+    for (const std::string& warning : sim.trace.warnings) job.session.messages.warning(warning);
     const std::string digest = schedule_digest(sim.subject.schedule);
     sim.summary = summarize(sim.subject.schedule, digest, sim.trace, step_facts(sim.subject, sim.options.steps));
     if (record) record->finish(sim.subject.schedule, digest, sim.trace, metrics_of(sim.summary));
@@ -79,7 +73,7 @@ std::optional<Exit> predict(const Job& job, ExecutionRun& run) {
     return Exit::OutOfMemory;
   }
   if (sim.trace.outcome.status == Status::Deadlock) {
-    job.session.messages.block(deadlock_text(sim.trace));
+    if (job.verdict != Verdict::Deadlock) job.session.messages.block(deadlock_text(sim.trace));  // else verify has explained it
     return Exit::Deadlock;
   }
   return std::nullopt;
@@ -171,7 +165,10 @@ Exit judge_run(const ExecutionRun& run, const Session& session) {
   }
   for (std::size_t i = 0; i < run.result.losses.size(); ++i) {
     if (std::isfinite(run.result.losses[i])) continue;
-    session.messages.block(fmt::format("error: the loss of step {} is not a number; the parameters have diverged before it", i + 1));
+    session.messages.block(fmt::format(
+        "error: the loss of step {} is {}: numbers have left the range of their type, in this step or in the update before it\n"
+        "  help: --set precision.compute=fp32 has the widest range; another --seed or --data tells whether it is the data",
+        i + 1, std::isnan(run.result.losses[i]) ? "not a number" : "infinite"));
     return Exit::CheckFailed;
   }
   if (run.check && !run.check->holds) {
@@ -181,11 +178,12 @@ Exit judge_run(const ExecutionRun& run, const Session& session) {
   return Exit::Ok;
 }
 
-Subject sound_subject(const Job& job) {
+Subject sound_subject(Job& job) {
   Subject subject = load_subject(job.request);
   Judgement judgement = judge(subject.schedule);
   if (judgement.verdict == Verdict::Broken) throw InputError(std::move(judgement.problems));
   for (const Diagnostic& problem : judgement.problems) job.session.messages.diagnostic(problem);
+  job.verdict = judgement.verdict;
   return subject;
 }
 
@@ -203,6 +201,8 @@ Exit run_execute(const Options& options, Session& session) {
   run.mode = job.execute.mode == ExecutionMode::Threads ? "threads" : "interp";
   run.backend = job.backend->name();
   run.warm_up = job.execute.warm_up, run.steps = job.execute.steps;
+  if (const auto& machine = run.prediction.subject.machine; machine && machine->measured && machine->measured->mode != run.mode)
+    session.messages.warning(fmt::format("the machine profile was calibrated for --mode {}, this is {}", machine->measured->mode, run.mode));
   if (const std::optional<Exit> stopped = predict(job, run)) return *stopped;
   if (const std::optional<Exit> interrupted = execute_and_store(job, run)) return *interrupted;
   if (options.flag("check") && run.result.trace.outcome.status == Status::Ok) run.check = check_run(job, run);

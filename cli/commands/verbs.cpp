@@ -26,6 +26,14 @@ const std::vector<Verb>& verb_table() {
        "steptwin execute s.json --check\n"
        "steptwin compare @last-sim @last-exec\n",
        1, 1, "SCENARIO", run_execute},
+      {"calibrate", "[SCENARIO...]", "measure what ops take here, into a machine profile for simulate",
+       "Runs the scenarios for real, several rounds of several steps, and tabulates what\ntheir compute ops, messages, collectives and copies took, by shape. --sweep adds\n"
+       "messages, collectives and copies of 1 KiB to 16 MiB, and the scenarios at other\nmicro-batch sizes. simulate --machine PROFILE then uses these times: an exact\n"
+       "shape as measured, one between two measured ones interpolated, any other by the\nanalytic model, with a warning.\n",
+       "steptwin calibrate scenarios/gpt2_pp4_small.json --out here.json\n"
+       "steptwin simulate scenarios/gpt2_pp4_small.json --machine ./here.json\n"
+       "steptwin calibrate --sweep --out links.json\n",
+       0, kAny, "", run_calibrate},
       {"compare", "RUN RUN", "a prediction beside a measured run, op by op",
        "One run is a prediction, the other an execution of the same schedule, in either\norder; or give the execution alone. Errors are\n"
        "(predicted - measured) / measured.\n",

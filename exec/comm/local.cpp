@@ -30,8 +30,8 @@ bool moves_nothing(const std::vector<MemberMemory>& members) {
   return std::all_of(members.begin(), members.end(), [](const MemberMemory& m) { return m.in.empty() && m.out.empty(); });
 }
 
-// Combines bytes [at, at + bytes) of every input into `to` of every view in `outputs` at out_at. Inputs are read before outputs are written,
-// block by block, so an output may be one of the inputs at the same place.
+// Combines bytes [at, at + bytes) of every input into `to` of every view in `outputs` at out_at. Inputs are read before outputs are
+// written, block by block, so an output may be one of the inputs at the same place.
 class Reducer {
  public:
   Reducer(const std::vector<MemberMemory>& members, DType dtype, Combine how) : members_(members), dtype_(dtype), how_(how) {}
@@ -74,8 +74,8 @@ void all_reduce(const AllReduce& op, std::vector<MemberMemory>& members) {
 
 void reduce_scatter(const ReduceScatter& op, std::vector<MemberMemory>& members) {
   if (shard_of(op.bytes.value, 0, members.size()).bytes % size_of(op.dtype) != 0)
-    throw EnvironmentError(EnvironmentError::Kind::Device,
-                           fmt::format("a reduce-scatter of {} bytes over {} members would cut an element", op.bytes.value, members.size()));
+    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("a reduce-scatter of {} bytes over {} members would cut an element",
+                                                                       op.bytes.value, members.size()));
   for (std::size_t i = 0; i < members.size(); ++i) {
     need(members[i].in, op.bytes.value, "input", i);
     need(members[i].out, shard_of(op.bytes.value, i, members.size()).bytes, "output", i);
@@ -112,7 +112,8 @@ void broadcast(const Broadcast& op, std::vector<MemberMemory>& members) {
 void all_to_all(const AllToAll& op, std::vector<MemberMemory>& members) {
   const auto n = static_cast<std::int64_t>(members.size());
   if (op.bytes.value % n != 0)
-    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("an all-to-all of {} bytes does not split among {} members", op.bytes.value, n));
+    throw EnvironmentError(EnvironmentError::Kind::Device,
+                           fmt::format("an all-to-all of {} bytes does not split among {} members", op.bytes.value, n));
   const std::int64_t piece = op.bytes.value / n;
   std::vector<std::byte> sent(static_cast<std::size_t>(op.bytes.value * n));
   const FlatView aside({{sent.data(), op.bytes.value * n}});

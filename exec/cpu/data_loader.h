@@ -1,6 +1,6 @@
-// Training data: byte tokens of a text, drawn by a seeded rule. Sample n of a run is a window of sequence + 1 bytes at a position that depends
-// on (seed, n) alone, so every rank, mode and the plain model see the same data. tokens = its first bytes, targets = shifted by one, both
-// modulo the vocabulary.
+// Training data: byte tokens of a text, drawn by a seeded rule. Sample n of a run is a window of sequence + 1 bytes at a position that
+// depends on (seed, n) alone, so every rank, mode and the plain model see the same data. tokens = its first bytes, targets = shifted by
+// one, both modulo the vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,13 @@ struct DataShape {
   std::int64_t vocabulary = 0;  // rows of the token table or the head
   std::int64_t samples_per_step() const { return micro_batches * data_parallel * micro_batch; }
 };
-// Reads the layouts of the `tokens` and `targets` buffers ([micro-batches, micro-batch, sequence]) and of embed.token.weight or head.weight.
+// Reads the layouts of the `tokens` and `targets` buffers ([micro-batches, micro-batch, sequence]) and of embed.token.weight or
+// head.weight.
 DataShape data_shape(const Schedule& schedule);
 
 // Number of the sample in row `row` of a micro-batch of one data-parallel rank at a step (from 0): micro-batches outermost within a step.
-std::int64_t sample_number(const DataShape& shape, std::int64_t step, std::int64_t micro_batch, std::int64_t data_parallel_rank, std::int64_t row);
+std::int64_t sample_number(const DataShape& shape, std::int64_t step, std::int64_t micro_batch, std::int64_t data_parallel_rank,
+                           std::int64_t row);
 
 enum class Ids : std::uint8_t { Tokens, Targets };
 

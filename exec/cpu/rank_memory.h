@@ -1,5 +1,5 @@
-// The buffers of one rank: resident ones for the whole run, the others as the instruction list says. Binds the accesses of an op to memory at
-// its issue, because a block may change hands on its home lane before the op has run.
+// The buffers of one rank: resident ones for the whole run, the others as the instruction list says. Binds the accesses of an op to
+// memory at its issue, because a block may change hands on its home lane before the op has run.
 #pragma once
 
 #include <cstdint>

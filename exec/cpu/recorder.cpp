@@ -8,7 +8,13 @@ namespace steptwin {
 
 Recorder::Recorder(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, std::uint32_t warm_up,
                    std::uint32_t steps, std::function<std::int64_t()> now)
-    : schedule_(schedule), matching_(matching), memories_(memories), warm_up_(warm_up), steps_(steps), now_(std::move(now)), ranks_(memories.size()) {
+    : schedule_(schedule),
+      matching_(matching),
+      memories_(memories),
+      warm_up_(warm_up),
+      steps_(steps),
+      now_(std::move(now)),
+      ranks_(memories.size()) {
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
     allocated_.emplace_back(program(r).op_count);
     memories_[r].pool().listen([this, r](const BufferPool::Change& change) { changed(r, change); });
@@ -31,7 +37,8 @@ void Recorder::open_curves(std::uint32_t rank) {
   const SimTime at = at_ns(now_());
   for (std::size_t s = 0; s < kSpaces; ++s) {
     const auto space = static_cast<Space>(s);
-    const bool used = std::any_of(program(rank).buffers.begin(), program(rank).buffers.end(), [&](const Buffer& b) { return b.space == space; });
+    const bool used =
+        std::any_of(program(rank).buffers.begin(), program(rank).buffers.end(), [&](const Buffer& b) { return b.space == space; });
     if (!used) continue;
     for (const Curve curve : {Curve::Allocated, Curve::Active}) {
       const auto& levels = pool.categories(space, curve);
@@ -60,7 +67,8 @@ void Recorder::changed(std::uint32_t rank, const BufferPool::Change& change) {
 
 void Recorder::raise_peak(std::uint32_t rank, Space space, Curve curve, std::int64_t bytes) {
   RankRecord& record = ranks_[rank];
-  auto peak = std::find_if(record.peaks.begin(), record.peaks.end(), [&](const MemoryPeak& p) { return p.space == space && p.curve == curve; });
+  auto peak =
+      std::find_if(record.peaks.begin(), record.peaks.end(), [&](const MemoryPeak& p) { return p.space == space && p.curve == curve; });
   if (peak == record.peaks.end()) {
     peak = record.peaks.insert(record.peaks.end(), MemoryPeak{});
     peak->rank = matching_.ranks[rank].rank, peak->space = space, peak->curve = curve;
@@ -91,7 +99,8 @@ void Recorder::step_done(std::uint32_t rank, std::uint32_t step, const OpTimes* 
   for (std::uint32_t op = 0; op < program(rank).op_count; ++op) append_span(rank, step, op, times[op]);
 }
 
-void Recorder::partial_step(std::uint32_t rank, std::uint32_t step, const OpTimes* times, const std::function<bool(std::uint32_t)>& has_ended) {
+void Recorder::partial_step(std::uint32_t rank, std::uint32_t step, const OpTimes* times,
+                            const std::function<bool(std::uint32_t)>& has_ended) {
   if (step < warm_up_) return;
   for (std::uint32_t op = 0; op < program(rank).op_count; ++op)
     if (has_ended(op)) append_span(rank, step, op, times[op]);

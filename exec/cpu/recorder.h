@@ -15,8 +15,8 @@ namespace steptwin {
 class Recorder {
  public:
   // Steps before `warm_up` leave no trace. `now`: ns since the start of the run.
-  Recorder(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, std::uint32_t warm_up, std::uint32_t steps,
-           std::function<std::int64_t()> now);
+  Recorder(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, std::uint32_t warm_up,
+           std::uint32_t steps, std::function<std::int64_t()> now);
 
   void begin_step(std::uint32_t rank, std::uint32_t step);
   void marked(std::uint32_t rank, std::uint32_t step, std::uint32_t op);  // between the allocations and the drops of op

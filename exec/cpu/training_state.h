@@ -1,4 +1,5 @@
-// What a run of a training step holds beside the schedule's ops: initial parameters, the data of every step, losses, gradients for the check.
+// What a run of a training step holds beside the schedule's ops: initial parameters, the data of every step, losses, gradients for the
+// check.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,8 @@ class TrainingState {
   StepContext context(std::uint32_t step) const;
 
   std::vector<double> losses() const;  // of the measured steps; empty when no op writes a loss
-  NamedValues gradients() const;
+  NamedValues gradients() const;                // of the first repetition; of a tensor that several ranks hold, the one of the lowest
+  std::vector<NamedValues> parameters() const;  // [rank] as they stand; empty without keep_gradients
 
  private:
   struct RankLosses {

@@ -1,5 +1,5 @@
-// Op temporaries of LibTorch: counts what its CPU allocator hands out. IR buffers do not come from it (buffer_pool.h), so what is counted is
-// workspace. LibTorch has one allocator a process, hence the one piece of global state of this module.
+// Op temporaries of LibTorch: counts what its CPU allocator hands out. IR buffers do not come from it (buffer_pool.h), so what is counted
+// is workspace. LibTorch has one allocator a process, hence the one piece of global state of this module.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ const char* severity_word(Severity severity) {
 std::string place_line(const Place& place) {
   std::string where = place.file;
   if (place.line > 0) where += fmt::format(":{}:{}", place.line, place.column);
-  if (!place.pointer.empty()) where += fmt::format(" ({})", place.pointer);
+  if (!place.pointer.empty()) where += fmt::format(" ({})", clipped(place.pointer, 200));
   return where;
 }
 
@@ -52,6 +52,12 @@ bool has_errors(const std::vector<Diagnostic>& diagnostics) {
   return std::any_of(diagnostics.begin(), diagnostics.end(), [](const Diagnostic& d) { return d.severity == Severity::Error; });
 }
 
+std::string clipped(std::string_view word, std::size_t most) {
+  if (word.size() <= most) return std::string(word);
+  while (most > 0 && (static_cast<unsigned char>(word[most]) & 0xC0) == 0x80) --most;  // inside a character of UTF-8
+  return std::string(word.substr(0, most)) + "...";
+}
+
 std::string format_diagnostic(const Diagnostic& d) {
   std::string out = fmt::format("{}: {}", severity_word(d.severity), d.text);
   if (!d.code.empty()) out += fmt::format(" [{}]", d.code);
@@ -66,6 +72,7 @@ std::string nearest_name(const std::string& word, const std::vector<std::string>
   std::string best;
   std::size_t best_distance = 3;
   for (const std::string& candidate : known) {
+    if (std::max(word.size(), candidate.size()) - std::min(word.size(), candidate.size()) >= best_distance) continue;
     const std::size_t distance = edit_distance(word, candidate);
     if (distance < best_distance && distance < std::max<std::size_t>(word.size(), 2)) {
       best_distance = distance;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace steptwin {
@@ -29,6 +30,9 @@ struct Diagnostic {
 };
 
 bool has_errors(const std::vector<Diagnostic>& diagnostics);
+
+// A word of an input as messages show it: behind `most` bytes it is cut, at a character, and ends in "...".
+std::string clipped(std::string_view word, std::size_t most = 60);
 
 // "error: ...", position with caret, details, help; several lines, no trailing newline, no colour.
 std::string format_diagnostic(const Diagnostic& diagnostic);

@@ -5,24 +5,39 @@
 namespace steptwin {
 namespace {
 
-void touch(const Program& program, BufferId buffer, std::uint32_t local, LaneId lane, std::vector<Lifetime>& out) {
+// Where an op's accesses happen: local op, the last op that is issued with it, lane.
+struct Issue {
+  std::uint32_t local = 0, last = 0;
+  LaneId lane;
+};
+
+std::uint32_t last_of_group(const Schedule& schedule, const Program& program, std::uint32_t local) {
+  const GroupId group = schedule.ops[program.first_op.value + local].group;
+  while (group.valid() && local + 1 < program.op_count && schedule.ops[program.first_op.value + local + 1].group == group) ++local;
+  return local;
+}
+
+void touch(const Program& program, BufferId buffer, const Issue& at, std::vector<Lifetime>& out) {
   if (program.buffers[buffer.value].resident) return;
   Lifetime& life = out[buffer.value];
   const bool begun = life.home.valid();
-  if (!begun && !lane.valid()) return;
-  if (!begun) life.first = local, life.home = lane;
-  life.last = local;
+  if (!begun && !at.lane.valid()) return;
+  if (!begun) life.first = at.local, life.home = at.lane;
+  life.last = at.last;
 }
 
 }  // namespace
 
 std::vector<Lifetime> lifetimes(const Schedule& schedule, const Program& program) {
   std::vector<Lifetime> out(program.buffers.size());
+  std::uint32_t last = 0;
   for (std::uint32_t local = 0; local < program.op_count; ++local) {
     const OpId id(program.first_op.value + local);
     const Op& op = schedule.ops[id.value];
-    for (const Access& access : schedule.accesses_of(id)) touch(program, access.buffer, local, op.lane, out);
-    if (op.guard.valid()) touch(program, op.guard, local, op.lane, out);
+    if (local == 0 || local > last) last = last_of_group(schedule, program, local);
+    const Issue at{local, last, op.lane};
+    for (const Access& access : schedule.accesses_of(id)) touch(program, access.buffer, at, out);
+    if (op.guard.valid()) touch(program, op.guard, at, out);
   }
   return out;
 }

@@ -1,5 +1,7 @@
 // Derived lifetimes: a buffer is allocated just before the host issues the first op that accesses it, from the pool of that
 // op's lane (its home lane; an op without a lane does not count), and dropped just after the host has issued the last access.
+// A group is issued as one: what its members access last is dropped behind its last op, or a later member would write into memory that an
+// earlier one still reads.
 // Resident buffers live for the whole run and have no first or last op. Buffers that no op accesses are never allocated.
 // A guard is an access of its buffer. An op without a lane (HostWait) never begins a lifetime, but its access extends one:
 // the buffer stays until the host has waited.
@@ -14,7 +16,7 @@ namespace steptwin {
 
 struct Lifetime {
   std::uint32_t first = 0xffffffffu;  // local op number (from Program::first_op) of the first access by an op with a lane; none = never
-  std::uint32_t last = 0xffffffffu;   // of the last access by any op
+  std::uint32_t last = 0xffffffffu;   // of the last access by any op; in a group: the group's last op
   LaneId home;                        // lane of the first access
   bool operator==(const Lifetime&) const = default;
 };

@@ -15,6 +15,7 @@
 //                                                       loop.schedule_end(...) or loop.finish(...) now or later; until then times(rank)[op].end
 //                                                       is its duration
 //               void wake(loop, token, now)             an alarm set by loop.schedule_wake
+//               void grant(loop, node, freed, now)      slots: set by loop.schedule_grant; comes after everything else of its instant
 //               void ended(loop, rank, op, end)         the op of one rank ended, before dependents run
 //               bool host_in_time()                     true: the host issues in time order and asks may_issue
 //               bool may_issue(loop, rank, op, now)     false: the host stalls at this op until loop.resume_host(rank)
@@ -44,7 +45,7 @@ template <class Rules>
 class EngineLoop {
  public:
   static constexpr std::uint32_t kDone = 0xffffffffu;  // head of a finished lane
-  enum class EventKind : std::uint8_t { End, Wake, Host, Start };  // order at one instant; Wake: a rule's own alarm
+  enum class EventKind : std::uint8_t { End, Wake, Host, Start, Grant };  // order at one instant; Wake: a rule's own alarm
 
   // `times`: room for time_slots(matching) entries, of which the loop fills those of each rank (see times()).
   EngineLoop(const Matching& matching, Rules& rules, std::uint32_t steps, OpTimes* times) : matching_(matching), rules_(rules), steps_(steps) {
@@ -97,6 +98,7 @@ class EngineLoop {
   }
   void schedule_start(std::uint32_t rank, std::uint32_t op, std::int64_t at) { push_event(at, EventKind::Start, rank, op); }
   void schedule_wake(std::int64_t at, std::uint32_t token) { push_event(at, EventKind::Wake, 0, token); }
+  void schedule_grant(std::int64_t at, std::uint32_t node, std::uint32_t freed) { push_event(at, EventKind::Grant, node, freed); }
   void resume_host(std::uint32_t rank) {
     RankState& r = ranks_[rank];
     if (r.host_wait != kStalled) return;
@@ -250,6 +252,7 @@ class EngineLoop {
         case EventKind::End: finish_transfer(event.rank, event.op, event.time); break;
         case EventKind::Start: rules_.begin(*this, event.rank, event.op, event.time); break;
         case EventKind::Wake: rules_.wake(*this, event.op, event.time); break;
+        case EventKind::Grant: rules_.grant(*this, event.rank, event.op, event.time); break;
         case EventKind::Host:
           if (ranks_[event.rank].host_wait == kTimer) {
             ranks_[event.rank].host_wait = kNone;

@@ -27,7 +27,7 @@ std::uint32_t read_tensor(const TextScope& scope, LineCursor& line, BufferId id)
   }
   if (count == 1) return found;
   const char* problem = count == 0 ? "the layout of the buffer has no tensor" : "the layout has several tensors called";
-  line.fail(token, "UNKNOWN-NAME", fmt::format("{} '{}'", problem, name),
+  line.fail(token, "UNKNOWN-NAME", fmt::format("{} '{}'", problem, clipped(name)),
             count == 0 ? line.suggestion(name, known) : "name it by its index: [tensor 3]");
   return 0;
 }

@@ -83,12 +83,13 @@ class OpReader {
     if (clause_.kind == Token::Kind::Word) {
       if (clause_.text == "+") return line_.take(), read_further_part();
       for (std::size_t i = 0; i < kClauses; ++i) {
-        if (clause_.text != kTable[i].word) continue;
-        if (kTable[i].once && (seen_ >> i & 1u) != 0)
+        const Clause& clause = kTable[i];
+        if (clause_.text != clause.word) continue;
+        if (clause.once && (seen_ >> i & 1u) != 0)
           return line_.fail(clause_, "SYNTAX", fmt::format("'{}' is given twice", clause_.text));
         seen_ |= 1u << i;
         line_.take();
-        return (this->*kTable[i].read)();
+        return (this->*clause.read)();  // not kTable[i].read: GCC 12 checks the bounds of a wrong index under -fsanitize=undefined
       }
     }
     read_label_word();

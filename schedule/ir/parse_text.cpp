@@ -88,7 +88,7 @@ class ScheduleReader {
       const Token size_token = line_.peek();
       const std::int64_t size = line_.number("the size of the axis", static_cast<std::int64_t>(kMaxRanks));
       if (line_.failed()) return;
-      if (scope_.schedule.mesh.axis(name)) return line_.fail(token, "DUP-NAME", fmt::format("axis '{}' is declared twice", name));
+      if (scope_.schedule.mesh.axis(name)) return line_.fail(token, "DUP-NAME", fmt::format("axis '{}' is declared twice", clipped(name)));
       ranks *= static_cast<std::uint64_t>(size);
       if (size == 0 || ranks > kMaxRanks)
         return line_.fail(size_token, "NUMBER", "the mesh must have between 1 and 1048576 ranks", "check the sizes of the axes");

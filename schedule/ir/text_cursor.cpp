@@ -16,7 +16,6 @@ constexpr std::size_t kLongestSuggested = 48;  // longer words are not worth an 
 constexpr std::size_t kMostCandidates = 5000;
 constexpr std::size_t kMostSuggestions = 50;
 constexpr std::size_t kLongestSource = 400;  // longer lines are not shown with a caret anyway
-constexpr std::size_t kLongestQuoted = 60;
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 bool is_mark_char(char c) { return c == '[' || c == ']' || c == '{' || c == '}'; }
@@ -28,8 +27,7 @@ int code_points(std::string_view text) {
 
 std::string shown(const Token& token) {
   if (token.kind == Token::Kind::End) return "the end of the line";
-  if (token.text.size() > kLongestQuoted) return fmt::format("'{}...'", token.text.substr(0, kLongestQuoted));
-  return fmt::format("'{}'", token.text);
+  return fmt::format("'{}'", clipped(token.text));
 }
 
 struct Unit {
@@ -166,7 +164,7 @@ std::int64_t LineCursor::number(const char* what, std::int64_t most) {
   if (!value && (next_.kind != Token::Kind::Word || next_.text.find_first_not_of("0123456789") != std::string_view::npos)) {
     expected(what);
   } else if (!value || *value > most) {
-    fail(next_, "NUMBER", fmt::format("{} {} is too large", what, next_.text), fmt::format("the largest is {}", most));
+    fail(next_, "NUMBER", fmt::format("{} {} is too large", what, clipped(next_.text)), fmt::format("the largest is {}", most));
   } else {
     advance();
     return *value;
@@ -188,7 +186,7 @@ Bytes LineCursor::size(const char* what) {
 Duration LineCursor::time(const char* what) {
   const auto value = next_.kind == Token::Kind::Word ? with_unit(next_.text, kTimeUnits) : std::nullopt;
   if (value && *value > kMaxTimeNs) {
-    fail(next_, "NUMBER", fmt::format("{} {} is too large", what, next_.text), "the largest is 1000000s");
+    fail(next_, "NUMBER", fmt::format("{} {} is too large", what, clipped(next_.text)), "the largest is 1000000s");
     return {};
   }
   if (!value) {

@@ -16,7 +16,7 @@ NameId TextScope::intern(std::string_view text) {
 
 void declare_name(LineCursor& line, NameTable& table, const Token& token, std::string_view name, std::size_t index, const char* what) {
   if (table.try_emplace(std::string(name), static_cast<std::uint32_t>(index)).second || line.failed()) return;
-  line.fail(token, "DUP-NAME", fmt::format("{} '{}' is declared twice", what, name), "give one of them another name");
+  line.fail(token, "DUP-NAME", fmt::format("{} '{}' is declared twice", what, clipped(name)), "give one of them another name");
 }
 
 std::uint32_t known_name(LineCursor& line, const NameTable& table, const char* what) {
@@ -31,7 +31,7 @@ std::uint32_t known_name(LineCursor& line, const NameTable& table, const char* w
   for (const auto& entry : table) known.push_back(entry.first);
   std::sort(known.begin(), known.end());
   const std::string near = line.suggestion(name, known);
-  line.fail(token, "UNKNOWN-NAME", fmt::format("there is no {} '{}'", what, name),
+  line.fail(token, "UNKNOWN-NAME", fmt::format("there is no {} '{}'", what, clipped(name)),
             near.empty() ? fmt::format("declare the {} before it is used", what) : near);
   return NameId::kNone;
 }
@@ -39,7 +39,7 @@ std::uint32_t known_name(LineCursor& line, const NameTable& table, const char* w
 void unknown_axis(const TextScope& scope, LineCursor& line, const Token& token, std::string_view name) {
   std::vector<std::string> known;
   for (const Axis& axis : scope.schedule.mesh.axes) known.push_back(axis.name);
-  line.fail(token, "UNKNOWN-NAME", fmt::format("the mesh has no axis '{}'", name), line.suggestion(name, known));
+  line.fail(token, "UNKNOWN-NAME", fmt::format("the mesh has no axis '{}'", clipped(name)), line.suggestion(name, known));
 }
 
 }  // namespace steptwin

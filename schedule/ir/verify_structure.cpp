@@ -116,7 +116,21 @@ void check_lanes(const Program& program, Findings& findings) {
   }
 }
 
-void check_buffers(const Schedule& s, const Program& program, Findings& findings) {
+// Where the last tensor of every layout ends; 0 where check_layouts has found it unsound.
+std::vector<std::int64_t> layout_ends(const Schedule& s) {
+  std::vector<std::int64_t> ends;
+  for (const Layout& layout : s.layouts) {
+    std::int64_t end = 0;
+    for (const TensorSpec& tensor : layout.tensors) {
+      const std::int64_t bytes = known(tensor.dtype, kDTypes) ? checked_bytes(tensor).value_or(0) : 0;
+      if (within(tensor.offset.value, kMaxBytes) && bytes <= kMaxBytes) end = std::max(end, tensor.offset.value + bytes);
+    }
+    ends.push_back(end);
+  }
+  return ends;
+}
+
+void check_buffers(const Schedule& s, const Program& program, const std::vector<std::int64_t>& ends, Findings& findings) {
   std::unordered_set<std::uint32_t> resident;
   double total = 0;
   for (const Buffer& buffer : program.buffers) total += static_cast<double>(buffer.bytes.value);
@@ -132,6 +146,12 @@ void check_buffers(const Schedule& s, const Program& program, Findings& findings
     } else if (buffer.resident && buffer.name.valid() && !resident.insert(buffer.name.value).second) {
       findings.error(kRange, fmt::format("two resident buffers of {} are called '{}'", program.name, s.name(buffer.name)),
                      "resident buffers carry over steps by name: give one of them another");
+    } else if (buffer.layout.valid() && ends[buffer.layout.value] > buffer.bytes.value) {
+      const std::string name = s.buffer_name(program, BufferId(static_cast<std::uint32_t>(b)));
+      findings.error("ACCESS",
+                     fmt::format("buffer {} of {} has {} bytes, but its layout {} ends at byte {}", name, program.name, buffer.bytes.value,
+                                 s.layouts[buffer.layout.value].name, ends[buffer.layout.value]),
+                     "make it larger, leave its size out, or give it another layout");
     }
   }
 }
@@ -155,13 +175,14 @@ void check_ranks(const Schedule& s, Findings& findings) {
 
 void check_programs(const Schedule& s, Findings& findings) {
   DistinctNames names(findings, "programs");
+  const std::vector<std::int64_t> ends = layout_ends(s);
   for (const Program& program : s.programs) {
     names.add(program.name);
     for (std::int32_t stage : program.stages)
       if (!within(stage, kMaxLabel))
         findings.error(kRange, fmt::format("program {} has a stage number {} out of bounds", program.name, stage));
     check_lanes(program, findings);
-    check_buffers(s, program, findings);
+    check_buffers(s, program, ends, findings);
     if (findings.full()) return;
   }
   check_ranks(s, findings);

@@ -98,12 +98,15 @@ void JsonProblems::add(Diagnostic problem) {
   if (list_.size() < kMaxProblems) list_.push_back(std::move(problem));
 }
 
+// A place is found by walking the text: only for problems that are kept.
 void JsonProblems::error(std::string code, const JsonNode& node, std::string text, std::string help) {
+  if (list_.size() >= kMaxProblems) return void(++count_);
   if (node.from_override()) code = "OVERRIDE";
   add({Severity::Error, std::move(code), std::move(text), std::move(help), place_of(node), {}});
 }
 
 void JsonProblems::error_at_key(std::string code, const JsonNode& node, std::string text, std::string help) {
+  if (list_.size() >= kMaxProblems) return void(++count_);
   if (node.from_override()) code = "OVERRIDE";
   add({Severity::Error, std::move(code), std::move(text), std::move(help), key_place_of(node), {}});
 }
@@ -167,7 +170,7 @@ std::string read_text_file(const std::string& path) {
   return text;
 }
 
-std::string in_quotes(std::string_view word) { return fmt::format("\"{}\"", word); }
+std::string in_quotes(std::string_view word) { return fmt::format("\"{}\"", clipped(word)); }
 
 std::string join_names(const std::vector<std::string>& names) { return fmt::format("{}", fmt::join(names, ", ")); }
 

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 #include <utility>
 
 #include "schedule/base/error.h"
@@ -216,6 +217,7 @@ class TreeBuilder {
       return false;
     }
     open_.push_back(make(type, span));
+    keys_.emplace_back();
     return true;
   }
 
@@ -223,6 +225,7 @@ class TreeBuilder {
     take_span(kWord);
     JsonNode node = std::move(open_.back());
     open_.pop_back();
+    keys_.pop_back();
     place(std::move(node));
     return true;
   }
@@ -234,7 +237,8 @@ class TreeBuilder {
     }
     JsonNode& parent = open_.back();
     if (parent.type == JsonType::Object) {
-      if (const JsonNode* first = parent.find(node.key)) return report_duplicate(*first, node);
+      const auto [first, fresh] = keys_.back().try_emplace(node.key, parent.items.size());
+      if (!fresh) return report_duplicate(parent.items[first->second], node);
     }
     parent.items.push_back(std::move(node));
   }
@@ -252,6 +256,7 @@ class TreeBuilder {
   const std::size_t* consumed_;
   JsonProblems& problems_;
   std::vector<JsonNode> open_;  // containers not closed yet, outermost first
+  std::vector<std::unordered_map<std::string, std::size_t>> keys_;  // of each: where among its items
   std::string key_;
   JsonSpan key_span_;
   std::size_t previous_end_ = 0;

@@ -10,6 +10,7 @@
 
 #include "schedule/base/dtype.h"
 #include "schedule/base/units.h"
+#include "schedule/machine/measured.h"
 
 namespace steptwin {
 
@@ -38,12 +39,16 @@ struct Link {
   Duration latency{0};   // alpha: per step of a collective, per message
 };
 
+enum class SlotScope : std::uint8_t { Compute, Everything };  // Everything: one thread computes, copies and transfers
+
 struct Host {
   Duration kernel_launch{0};     // issue cost per kernel of a compute op
   Duration transfer_launch{0};   // issue cost of a communication op, copy, or group
   int run_ahead_micro_batches = 0;  // compiled into HostWaits: the host may run this many micro-batches ahead of the device; 0 = no limit
   int ranks_per_thread = 1;      // ranks that share one issuing thread; the reader refuses more than 1 until the simulator takes turns
-  int compute_slots = 0;         // compute ops of one node that run at a time; 0 = one per rank
+  int compute_slots = 0;         // ops of one node that run at a time, of those that `slot_scope` names; 0 = one per rank
+  SlotScope slot_scope = SlotScope::Compute;
+  Duration turnaround{0};        // from taking a slot to the start of a compute op or copy; the duration of a transfer includes it
   Bytes pinned_memory;           // per node
   Bytes pageable_memory;         // per node
 };
@@ -66,6 +71,7 @@ struct Machine {
   LinkSharing sharing = LinkSharing::None;
   Host host;
   std::optional<Disk> disk;
+  std::optional<MeasuredTables> measured;      // calibration: exact times before analytic ones
   std::map<std::string, std::string> sources;  // JSON pointer of a figure -> where it comes from
 
   int node_of(std::uint32_t rank) const { return static_cast<int>(rank) / devices_per_node; }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "schedule/machine/measured_profile.h"
+
 namespace steptwin {
 namespace {
 
@@ -14,6 +16,7 @@ constexpr double kGib = 1073741824.0;
 constexpr NumberRange kPositive{0, 1e12, true};
 constexpr NumberRange kNotNegative{0, 1e12, false};
 constexpr double kMaxEfficiency = 1, kMaxAttentionEfficiency = 2;  // attention counts the masked half of the scores too
+constexpr NumberRange kTurnaround{0, 1e6, false};                 // a second; far above any thread's
 constexpr NumberRange kCapacityGib{0, 8e9, true};                  // 8e9 GiB still fits int64 bytes
 
 Bytes gib(double value) { return Bytes(static_cast<std::int64_t>(std::llround(value * kGib))); }
@@ -94,8 +97,8 @@ int read_ranks_per_thread(const JsonObject& o) {
 }
 
 Host read_host(const JsonObject& o) {
-  o.only({"kernel_launch_us", "transfer_launch_us", "run_ahead_micro_batches", "ranks_per_thread", "compute_slots", "pinned_memory_gib",
-          "pageable_memory_gib", "sources"});
+  o.only({"kernel_launch_us", "transfer_launch_us", "run_ahead_micro_batches", "ranks_per_thread", "compute_slots", "slot_scope", "turnaround_us",
+          "pinned_memory_gib", "pageable_memory_gib", "sources"});
   constexpr IntegerRange kSmall{0, 1 << 20};
   Host host;
   for (const char* key : {"pinned_memory_gib", "pageable_memory_gib"}) o.require(key);
@@ -104,6 +107,8 @@ Host read_host(const JsonObject& o) {
   host.run_ahead_micro_batches = static_cast<int>(o.integer("run_ahead_micro_batches", kSmall).value_or(0));
   host.ranks_per_thread = read_ranks_per_thread(o);
   host.compute_slots = static_cast<int>(o.integer("compute_slots", kSmall).value_or(0));
+  host.slot_scope = o.choice("slot_scope", {"compute", "everything"}).value_or(0) == 1 ? SlotScope::Everything : SlotScope::Compute;
+  host.turnaround = microseconds(o.number("turnaround_us", kTurnaround).value_or(0));
   host.pinned_memory = gib(o.number("pinned_memory_gib", kCapacityGib).value_or(1));
   host.pageable_memory = gib(o.number("pageable_memory_gib", kCapacityGib).value_or(1));
   return host;
@@ -145,7 +150,7 @@ const std::vector<std::string>& machine_figure_keys() {
 
 Machine read_machine(const JsonNode& root, JsonProblems& problems) {
   const JsonObject o(&root, problems);
-  std::vector<std::string> known = {"$schema", "format", "name", "sources"};
+  std::vector<std::string> known = {"$schema", "format", "name", "sources", "measured"};
   known.insert(known.end(), machine_figure_keys().begin(), machine_figure_keys().end());
   o.only(known);
   Machine machine;
@@ -164,8 +169,13 @@ Machine read_machine(const JsonNode& root, JsonProblems& problems) {
   machine.sharing = o.choice("link_sharing", {"none", "fair"}).value_or(0) == 1 ? LinkSharing::Fair : LinkSharing::None;
   machine.host = read_host(o.object("host"));
   machine.disk = read_disk(o.object("disk"));
+  if (machine.sharing == LinkSharing::Fair && machine.host.slot_scope == SlotScope::Everything)
+    problems.error("CONFLICT", *o.object("host").find("slot_scope"), "transfers that take slots share no links",
+                   "write \"link_sharing\": \"none\", or \"slot_scope\": \"compute\"");
+  if (o.has("measured")) machine.measured = read_measured(o.object("measured"));
   collect_sources(root, problems, machine.sources);
-  for (const JsonNode& section : root.items) collect_sources(section, problems, machine.sources);
+  for (const JsonNode& section : root.items)
+    if (section.key != "measured") collect_sources(section, problems, machine.sources);
   return machine;
 }
 

@@ -17,6 +17,8 @@ Machine read_machine(const JsonNode& root, JsonProblems& problems);
 
 // A profile of the same format, with keys in a fixed order and without sources: read_machine of it gives the same machine.
 std::string machine_to_json(const Machine& machine);
+// The same with the source of every figure that has one: what a profile file holds.
+std::string machine_profile_json(const Machine& machine);
 
 // Lays the members of `over` into `base`, objects member by member, everything else replacing. Nodes keep their own places.
 void overlay(JsonNode& base, const JsonNode& over);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "schedule/machine/measured_profile.h"
 #include "schedule/machine/profile_reader.h"
 
 namespace steptwin {
@@ -55,13 +56,13 @@ Json host_json(const Host& h) {
           {"run_ahead_micro_batches", h.run_ahead_micro_batches},
           {"ranks_per_thread", h.ranks_per_thread},
           {"compute_slots", h.compute_slots},
+          {"slot_scope", h.slot_scope == SlotScope::Everything ? "everything" : "compute"},
+          {"turnaround_us", us(h.turnaround)},
           {"pinned_memory_gib", gib(h.pinned_memory)},
           {"pageable_memory_gib", gib(h.pageable_memory)}};
 }
 
-}  // namespace
-
-std::string machine_to_json(const Machine& m) {
+Json machine_json(const Machine& m) {
   Json out = {{"format", 1}, {"name", m.name}, {"devices_per_node", m.devices_per_node}};
   if (m.nodes) out["nodes"] = *m.nodes;
   out["device"] = device_json(m.device);
@@ -74,6 +75,25 @@ std::string machine_to_json(const Machine& m) {
   if (m.disk)
     out["disk"] = {
         {"read_gb_per_s", gb_per_s(m.disk->read)}, {"write_gb_per_s", gb_per_s(m.disk->write)}, {"capacity_gib", gib(m.disk->capacity)}};
+  if (m.measured) out["measured"] = Json::parse(measured_to_json(*m.measured));
+  return out;
+}
+
+// "/host/compute_slots" -> section "host" (none: the top), key "compute_slots".
+void add_source(Json& machine, const std::string& pointer, const std::string& text) {
+  const std::size_t slash = pointer.rfind('/');
+  const Json::json_pointer section(pointer.substr(0, slash));
+  const std::string key = pointer.substr(slash + 1);
+  if (machine.contains(section) && machine[section].contains(key)) machine[section]["sources"][key] = text;
+}
+
+}  // namespace
+
+std::string machine_to_json(const Machine& machine) { return machine_json(machine).dump(2) + "\n"; }
+
+std::string machine_profile_json(const Machine& machine) {
+  Json out = machine_json(machine);
+  for (const auto& [pointer, text] : machine.sources) add_source(out, pointer, text);
   return out.dump(2) + "\n";
 }
 

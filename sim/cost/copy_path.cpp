@@ -34,25 +34,6 @@ double disk_seconds(const Machine& machine, const CopyPath& path) {
 
 }  // namespace
 
-CopyPath copy_path(const Schedule& schedule, const Program& program, OpId id) {
-  const Copy& copy = std::get<Copy>(schedule.ops[id.value].body);
-  CopyPath path;
-  path.read = copy.bytes;
-  path.written = Bytes(copy.bytes.value / size_of(copy.from) * size_of(copy.to));
-  bool has_source = false, has_target = false;
-  for (const Access& access : schedule.accesses_of(id)) {
-    const Space space = program.buffers[access.buffer.value].space;
-    if (access.mode == AccessMode::Read && !has_source) {
-      path.from = space;
-      has_source = true;
-    } else if (access.mode == AccessMode::Write && !has_target) {
-      path.to = space;
-      has_target = true;
-    }
-  }
-  return path;
-}
-
 double copy_seconds(const Machine& machine, const CopyPath& path) {
   if (path.from == Space::Storage || path.to == Space::Storage) {
     const double disk = disk_seconds(machine, path);

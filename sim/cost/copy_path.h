@@ -7,17 +7,11 @@
 //   storage - device        staged through host memory, pipelined: the slower of disk and link
 #pragma once
 
-#include "schedule/ir/schedule.h"
+#include "schedule/ir/op_key.h"
 #include "schedule/machine/machine.h"
 
 namespace steptwin {
 
-struct CopyPath {
-  Space from = Space::Device, to = Space::Device;
-  Bytes read, written;
-};
-// Of a Copy op: the spaces of its first read and first written access; `written` follows from the cast.
-CopyPath copy_path(const Schedule& schedule, const Program& program, OpId op);
 double copy_seconds(const Machine& machine, const CopyPath& path);
 
 // Assumptions until calibration measures them: a staged copy reaches about half of what pinned memory gives; one thread's memcpy

@@ -20,10 +20,13 @@ class CostModel {
  public:
   virtual ~CostModel() = default;
   virtual std::string name() const = 0;
+  // The weakest provenance a user of this model expects; a run says how many of its ops have a weaker one.
+  virtual Provenance promises() const { return Provenance::Given; }
   // What the device time of a compute op depends on, so that pricing may ask once for many ops.
   enum class ComputeScope : std::uint8_t {
-    Work,  // only on the works of its parts and the engine of its lane (an op that states its duration aside)
-    Op,    // on the op itself
+    Work,   // only on the works of its parts and the engine of its lane (an op that states its duration aside)
+    Parts,  // also on their segments and phases
+    Op,     // on the op itself
   };
   virtual ComputeScope compute_scope() const { return ComputeScope::Op; }
   // Device time of a compute op of `program` (all its parts) or of a copy.

@@ -3,11 +3,13 @@
 
 #include "sim/cost/analytic.h"
 #include "sim/cost/given.h"
+#include "sim/cost/measured.h"
 #include "sim/cost/stated.h"
 
 namespace steptwin {
 
 std::unique_ptr<CostModel> analytic_costs(const Machine& machine) { return std::make_unique<AnalyticCosts>(machine); }
+std::unique_ptr<CostModel> measured_costs(const Machine& machine) { return std::make_unique<MeasuredCosts>(machine); }
 std::unique_ptr<CostModel> given_costs(const GivenCost& given, const Schedule& schedule) {
   return std::make_unique<GivenCosts>(given, schedule);
 }

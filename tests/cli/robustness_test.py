@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import re
 import sqlite3
 import subprocess
 import time
@@ -41,6 +42,99 @@ class Texts(Case):
 
     def test_an_empty_name(self):
         self.expect(2, "simulate", "", "--no-db")
+
+
+# A sound schedule, and what to put in place of one of its words.
+SOUND = """mesh pp 2
+comm c axes pp
+layout l
+  tensor t fp32 4x4 at 0
+work w0
+  matmul fp32 batch 1 m 2 n 2 k 2 bytes 4B
+program p ranks all
+  lane run compute
+  lane net network
+  buffer x 64B layout l
+  0 compute F attn L0 c0 mb0 s0 work w0 write x lane run time 1us
+  1 all_reduce on c dtype fp32 update x lane net after 0
+  2 host_wait for 1
+  3 send on c to +1 read x[piece 1/2] lane net group 1
+  4 recv on c from -1 write x[piece 0/2] lane net group 1
+"""
+HUGE = ("18446744073709551616", "9223372036854775808", "4611686018427387904", "9" * 400)
+SIZES = ["4x4", "at 0", "batch 1", "m 2", "bytes 4B", "64B", "time 1us"]
+NUMBERS = ["pp 2\n", "w0\n", "0 compute", "L0", "c0", "mb0", "s0", "after 0", "for 1", "to +1", "from -1", "piece 1/2", "piece 0/2",
+           "group 1\n  4"]
+
+
+class Overflows(Case):
+    def refused(self, text, what, name="s.sched", code=3):
+        path = self.write(name, text)
+        result = self.tool("simulate", path, "--no-db", timeout=60)
+        self.assertEqual(result.returncode, code, f"{what}: {result.stderr[:500]}")
+        self.assertRegex(result.stderr, r"^error: [^\n]{1,300} \[[A-Z-]+\]\n", what)
+        self.assertNotIn("internal", result.stderr)
+        self.assertLess(len(result.stderr), 20_000, what)
+
+    def test_numbers_beyond_every_type(self):
+        self.expect(0, "simulate", self.write("s.sched", SOUND), "--no-db")
+        for place in SIZES + NUMBERS:
+            self.assertEqual(SOUND.count(place), 1, place)
+            for big in HUGE + (("4294967296",) if place in NUMBERS else ()):
+                changed = re.sub(r"\d+", big, place, count=1)
+                self.refused(SOUND.replace(place, changed), changed[:60])
+
+    def test_products_and_sums_beyond_every_type(self):
+        for shape in ("x".join(["1000000000"] * 3), "x".join(["2"] * 64), "x".join(["4294967296"] * 2)):
+            self.refused(SOUND.replace("4x4", shape), shape)
+        self.refused(SOUND.replace("batch 1 m 2 n 2 k 2", " ".join(f"{k} 4000000000" for k in ("batch", "m", "n", "k"))), "flops")
+        self.refused(SOUND.replace("mesh pp 2", "mesh " + " ".join(f"a{i} 1000000" for i in range(20))), "mesh")
+
+    def test_lines_and_words_without_end(self):
+        long = 10_000_000
+        op = "  5 compute F "
+        for what, text in (("a word", SOUND + op + "lane " + "x" * long),
+                           ("blanks", SOUND + " " * long + "5 gibberish"),
+                           ("a list", SOUND.replace("after 0", "after " + "0," * (long // 2) + "0")),
+                           ("accesses", SOUND + op + "read x " * (long // 10) + "bad"),
+                           ("a shape", SOUND.replace("4x4", "x".join(["1"] * (long // 10)) + "x")),
+                           ("a string", SOUND + op + '"' + "y" * long),
+                           ("a name", SOUND.replace("lane run", "lane " + "r" * (long // 10), 1))):
+            self.refused(text, what)
+
+    def test_bytes_that_are_no_text(self):
+        for what, data in (("a zero byte", SOUND.replace("attn", "at\0tn").encode()),
+                           ("zero bytes alone", b"\0" * 1000),
+                           ("noise", random.Random(1).randbytes(4096)),
+                           ("latin-1", SOUND.replace("attn", "\xe9").encode("latin-1"))):
+            with open(self.path("s.sched"), "wb") as f:
+                f.write(data)
+            done = subprocess.run([binary(), "simulate", "s.sched", "--no-db"], cwd=self.folder, env=clean_environment(),
+                                  capture_output=True, timeout=60, check=False)
+            self.assertEqual(done.returncode, 3, (what, done.stderr[:300]))
+            self.assertTrue(done.stderr.startswith(b"error: "), what)
+
+    def test_files_cut_short(self):
+        for size in range(0, len(SOUND), 7):
+            result = self.tool("simulate", self.write("s.sched", SOUND[:size]), "--no-db")
+            # Cut behind a line it may be sound, or hang without its group.
+            self.assertIn(result.returncode, (0, 3, 5), (size, result.stderr))
+            self.assertNotIn("internal", result.stderr)
+        with open(GPT2, encoding="utf-8") as f:
+            text = f.read().rstrip()
+        for size in range(0, len(text), 23):
+            self.refused(text[:size], f"{size} characters of JSON", "s.json")
+
+    def test_json_without_measure(self):
+        deep = 1_000_000
+        for what, text in (("arrays", "[" * deep),
+                           ("objects", '{"a":' * deep),
+                           ("closed arrays", '{"model": ' + "[" * deep + "]" * deep + "}"),
+                           ("one line", '{"format": 1, "name": "' + "x" * 10_000_000 + '", "nothing": 1}'),
+                           ("a number", '{"format": ' + "9" * 1_000_000 + "}"),
+                           ("a key", '{"' + "k" * 1_000_000 + '": 1}'),
+                           ("keys", "{" + ",".join(f'"k{i}": {i}' for i in range(100_000)) + "}")):
+            self.refused(text, what, "s.json")
 
 
 class Magnitudes(Case):

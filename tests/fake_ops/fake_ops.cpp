@@ -1,6 +1,6 @@
 // Stands in for exec/ops (LibTorch) in tests of the CPU backend: every output element, taken as fp32, becomes a small whole number that depends
 // on the op and on all its inputs, so that sums are exact and a wrong order or a wrong byte changes the result.
-// Segments: "fail" throws, "sleep" takes 5 ms, "head" writes a loss of 2 (no NaN), "adam" adds 1 to its parameter; others as above.
+// Segments: "fail" throws, "sleep" takes 5 ms, "nan" writes no number; others as above.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -41,7 +41,9 @@ void run_compute(const Schedule& schedule, const Program& program, OpId op, std:
   if (segment == "fail") throw std::runtime_error("boom");
   if (segment == "sleep") std::this_thread::sleep_for(std::chrono::milliseconds(5));
   for (const BoundAccess& access : operands) {
-    if (access.mode == AccessMode::Write || access.mode == AccessMode::Update) fill(access, operands, op.value - program.first_op.value);
+    if (access.mode != AccessMode::Write && access.mode != AccessMode::Update) continue;
+    fill(access, operands, op.value - program.first_op.value);
+    if (segment == "nan") std::memset(access.data, 0xff, static_cast<std::size_t>(access.bytes));
   }
 }
 
@@ -61,8 +63,17 @@ void add_into(std::byte* into, const std::byte* from, std::int64_t elements, DTy
 }
 
 void convert(std::byte* to, DType to_type, const std::byte* from, DType from_type, std::int64_t elements) {
-  if (to_type == from_type) std::memmove(to, from, static_cast<std::size_t>(elements * size_of(to_type)));
-  else throw std::runtime_error("the fake ops convert nothing");
+  if (to_type == from_type) {
+    std::memmove(to, from, static_cast<std::size_t>(elements * size_of(to_type)));
+    return;
+  }
+  const bool widen = to_type == DType::Fp32 && from_type == DType::Bf16, narrow = to_type == DType::Bf16 && from_type == DType::Fp32;
+  if (!widen && !narrow) throw std::runtime_error("the fake ops convert between fp32 and bf16 only");
+  if (widen) std::memset(to, 0, static_cast<std::size_t>(4 * elements));
+  for (std::int64_t i = 0; i < elements; ++i) {  // a bf16 is the upper half of an fp32: exact for small whole numbers
+    if (widen) std::memcpy(to + 4 * i + 2, from + 2 * i, 2);
+    else std::memcpy(to + 2 * i, from + 4 * i + 2, 2);
+  }
 }
 
 std::string library_versions() { return "{\"library\": \"fake\"}"; }

@@ -13,6 +13,8 @@ struct Case {
   std::int64_t launch = 0;
   bool links = false;
   std::uint32_t slots = 0;
+  bool for_everything = false;
+  std::int64_t turnaround = 0;
 };
 
 // One node.
@@ -21,6 +23,8 @@ Machine shared_machine(const Case& c) {
   machine.devices_per_node = 64;
   machine.sharing = c.links ? LinkSharing::Fair : LinkSharing::None;
   machine.host.compute_slots = static_cast<int>(c.slots);
+  machine.host.slot_scope = c.for_everything ? SlotScope::Everything : SlotScope::Compute;
+  machine.host.turnaround = Duration(c.turnaround);
   return machine;
 }
 
@@ -31,7 +35,7 @@ std::string check(const Schedule& schedule, const Case& c) {
   options.fold = FoldChoice::Off;
   const Machine machine = shared_machine(c);
   const Trace trace = simulate(schedule, costs, c.links || c.slots > 0 ? &machine : nullptr, options);
-  return test::difference(schedule, trace, test::referee(schedule, c.launch, {c.links, c.slots, 0}));
+  return test::difference(schedule, trace, test::referee(schedule, c.launch, {c.links, c.slots, 0, c.for_everything, c.turnaround}));
 }
 
 // Drops ops while the fault stays; returns the smallest failing schedule as text.
@@ -94,6 +98,15 @@ TEST(Engine, EventEqualsRefereeWithComputeSlots) {
     const auto launch = static_cast<std::int64_t>(seed % 3);
     expect_equal(test::random_schedule(seed, 60, test::Disturb::No),
                  {EngineChoice::Event, launch, seed % 5 == 0, 1 + static_cast<std::uint32_t>(seed % 2)}, seed);
+  }
+}
+
+// As the CPU executor runs: one thread (or several) computes, copies and transfers, and needs a moment to take up an op.
+TEST(Engine, EventEqualsRefereeWithSlotsForEverything) {
+  for (std::uint64_t seed = 1; seed <= 1500 && !HasFailure(); ++seed) {
+    const auto launch = static_cast<std::int64_t>(seed % 3), turnaround = static_cast<std::int64_t>(seed % 4);
+    expect_equal(test::random_schedule(seed, 60, seed % 7 == 0 ? test::Disturb::Swap : test::Disturb::No),
+                 {EngineChoice::Event, launch, false, 1 + static_cast<std::uint32_t>(seed % 2), true, turnaround}, seed);
   }
 }
 

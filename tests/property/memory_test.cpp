@@ -206,7 +206,7 @@ Limited unlimited_peaks(const Trace& trace) {
 // Where `active` would exceed the capacity and `allocated` does not, the host waits: the engine as the referee, op by op, and the
 // curve stays within the capacity.
 TEST(Memory, HostsThatWaitForRoomAgreeWithTheReferee) {
-  int stalled = 0, longer = 0, deadlocks = 0;
+  int stalled = 0, longer = 0;
   for (std::uint64_t seed = 1; seed <= 3000 && !testing::Test::HasFailure(); ++seed) {
     const Schedule schedule = test::random_memory_schedule(seed, 60);
     const std::int64_t launch = static_cast<std::int64_t>(seed % 3);
@@ -224,11 +224,8 @@ TEST(Memory, HostsThatWaitForRoomAgreeWithTheReferee) {
     EXPECT_EQ(test::difference(schedule, trace, test::referee(schedule, launch, {false, 0, machine.device.memory.value})), "")
         << "seed " << seed << " capacity " << machine.device.memory.value << "\n"
         << print_schedule(schedule);
-    if (trace.outcome.status == Status::Deadlock) {
-      ++deadlocks;
-      EXPECT_NE(trace.outcome.text.find("memory"), std::string::npos) << trace.outcome.text;
-      continue;
-    }
+    // A stall behind which nothing is freed: tests/unit/memory_limits_test.cpp.
+    EXPECT_EQ(trace.outcome.status, Status::Ok) << "seed " << seed;
     EXPECT_LE(unlimited_peaks(trace).active, machine.device.memory.value) << "seed " << seed << "\n" << print_schedule(schedule);
     EXPECT_GE(trace.step_time, free.step_time) << "seed " << seed;
     longer += trace.step_time > free.step_time ? 1 : 0;
@@ -240,10 +237,9 @@ TEST(Memory, HostsThatWaitForRoomAgreeWithTheReferee) {
     }
     check_memory(schedule, trace, launch);
   }
-  std::cout << stalled << " stalled, " << longer << " took longer, " << deadlocks << " deadlocks\n";
+  std::cout << stalled << " stalled, " << longer << " took longer\n";
   EXPECT_GT(stalled, 500);
   EXPECT_GT(longer, 100);
-  EXPECT_GT(deadlocks, 0);
 }
 
 }  // namespace

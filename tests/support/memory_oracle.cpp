@@ -28,6 +28,7 @@ MemoryOracle::MemoryOracle(const Schedule& schedule, const Program& program, con
       if (!b.home.valid() && !op.lane.valid()) continue;  // a HostWait begins no life
       if (!b.home.valid()) b.first = i, b.home = op.lane;
       b.last = i;
+      while (op.group.valid() && b.last + 1 < spans.size() && schedule.ops[spans[b.last + 1].op.value].group == op.group) ++b.last;
       b.live_from = std::min(b.live_from, ns(spans[i].start));
       b.live_to = std::max(b.live_to, ns(spans[i].end));
       if (op.lane != b.home) b.released_at = std::max(b.released_at, ns(spans[i].end));

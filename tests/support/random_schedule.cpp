@@ -222,6 +222,12 @@ Schedule random_memory_schedule(std::uint64_t seed, std::uint32_t max_ops) {
   return lay_out(draft);
 }
 
+Schedule holding(Schedule schedule) {
+  for (Access& access : schedule.accesses) access.mode = AccessMode::Hold;
+  for (Op& op : schedule.ops) op.guard = BufferId();
+  return schedule;
+}
+
 std::uint64_t for_each_small_schedule(std::uint32_t max_ops, const std::function<void(const Schedule&)>& visit) {
   std::uint64_t count = 0;
   // kind per op: compute on rank 0/1, or the ends of the single message (send 0->1 in two ops); lane 0/1; duration 1/2.

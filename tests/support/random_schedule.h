@@ -33,6 +33,10 @@ Schedule random_schedule(std::uint64_t seed, std::uint32_t max_ops, Disturb dist
 // The schedule of the same seed with many more buffers, of all categories, in device and pinned memory, some of them resident.
 Schedule random_memory_schedule(std::uint64_t seed, std::uint32_t max_ops);
 
+// The same with every access turned into a hold and without guards: same ops and lifetimes, and sound whatever was drawn (random accesses fit no
+// payload and race), so that an executor can run it.
+Schedule holding(Schedule schedule);
+
 // All schedules of up to 4 ops on 2 ranks x 2 lanes: compute ops and at most one send/recv pair, durations 1 and 2, every
 // dependency DAG. Returns how many were visited.
 std::uint64_t for_each_small_schedule(std::uint32_t max_ops, const std::function<void(const Schedule&)>& visit);

@@ -20,6 +20,8 @@ SlowResult referee(const Schedule& schedule, std::int64_t launch, const SharedLi
   costs.fair_links = limits.fair_links;
   costs.compute_slots = limits.compute_slots;
   costs.capacity = limits.capacity;
+  costs.slots_for_everything = limits.slots_for_everything;
+  costs.turnaround = limits.turnaround;
   return slow_simulate(schedule, costs);
 }
 

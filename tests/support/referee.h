@@ -28,6 +28,8 @@ struct SharedLimits {
   bool fair_links = false;
   std::uint32_t compute_slots = 0;
   std::int64_t capacity = 0;  // bytes of device memory; 0 = no limit
+  bool slots_for_everything = false;
+  std::int64_t turnaround = 0;
 };
 
 SlowResult referee(const Schedule& schedule, std::int64_t launch, const SharedLimits& limits = {});

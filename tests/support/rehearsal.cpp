@@ -13,7 +13,8 @@ namespace steptwin::test {
 namespace {
 
 std::unique_ptr<CostModel> costs_of(const Scenario& scenario, const Schedule& schedule) {
-  return scenario.given ? given_costs(*scenario.given, schedule) : analytic_costs(*scenario.machine);
+  if (scenario.given) return given_costs(*scenario.given, schedule);
+  return scenario.machine->measured ? measured_costs(*scenario.machine) : analytic_costs(*scenario.machine);
 }
 
 double us(std::int64_t ns) { return static_cast<double>(ns) / 1e3; }

@@ -164,7 +164,9 @@ bool fits(const Schedule& s, const std::vector<Instance>& ops, std::size_t next,
       if (!b.begun) b.home = ops[i].op->lane, b.fresh = i == next;
       b.begun = true;
       const bool running = ops[i].op->lane != b.home && (ops[i].t.end < 0 || ops[i].t.end > now);
-      if (i >= next || running) b.in_use = true;
+      // What a group uses last is dropped with the group.
+      const bool same_group = ops[i].op->group.valid() && ops[i].op->group == ops[next].op->group;
+      if (i >= next || same_group || running) b.in_use = true;
     }
   }
   std::int64_t active = 0, need = 0;
@@ -177,24 +179,15 @@ bool fits(const Schedule& s, const std::vector<Instance>& ops, std::size_t next,
   return need == 0 || active <= capacity;
 }
 
-bool takes_slot(const Instance& x, const SlowCosts& costs) {
-  return costs.compute_slots > 0 && std::holds_alternative<Compute>(x.op->body) && costs.duration(x.rank, x.id) > 0;
+std::int64_t longest(const Instance& x, const SlowCosts& costs) {
+  std::int64_t duration = 0;
+  for (const Instance* y : x.meets) duration = std::max(duration, costs.duration(y->rank, y->id));
+  return duration;
 }
 
-// Once nothing else happens at `now`: the first op by (ready, rank, op) that waits for a slot takes one, if one is free.
-bool start_in_slot(const std::vector<Instance*>& all, const SlowCosts& costs, std::int64_t now, std::int64_t& next) {
-  std::uint32_t running = 0;
-  Instance* first = nullptr;
-  for (Instance* x : all) {
-    if (!takes_slot(*x, costs) || x->t.ready < 0) continue;
-    if (x->t.start >= 0) running += x->t.end > now ? 1 : 0;
-    else if (x->t.ready > now) next = std::min(next, x->t.ready);
-    else if (first == nullptr || x->t.ready < first->t.ready) first = x;  // `all` is by rank and op
-  }
-  if (first == nullptr || running >= costs.compute_slots) return false;
-  first->t.start = now;
-  first->t.end = std::max(now + costs.duration(first->rank, first->id), first->t.issue);
-  return true;
+bool takes_slot(const Instance& x, const SlowCosts& costs) {
+  if (costs.compute_slots == 0 || x.meets.empty() || !x.op->lane.valid() || longest(x, costs) == 0) return false;
+  return costs.slots_for_everything || std::holds_alternative<Compute>(x.op->body);
 }
 
 // A transfer (or a local op) ends for all its counterparts; a group ends when its last member does.
@@ -207,6 +200,30 @@ void end_all(Instance* x, std::int64_t end) {
     if (complete)
       for (Instance* g : y->group) g->t.end = group_end;
   }
+}
+
+// Once nothing else happens at `now`: the first op by (ready, rank, op) that waits for a slot takes one, if one is free. A transfer is ready
+// when all its members are, and its lowest member stands for it.
+bool start_in_slot(const std::vector<Instance*>& all, const SlowCosts& costs, std::int64_t now, std::int64_t& next) {
+  std::uint32_t running = 0;
+  Instance* first = nullptr;
+  std::int64_t first_ready = 0;
+  for (Instance* x : all) {
+    if (!takes_slot(*x, costs) || x->meets.front() != x) continue;
+    std::int64_t ready = 0;
+    bool ok = true;
+    for (const Instance* y : x->meets) ok = ok && y->t.ready >= 0, ready = std::max(ready, y->t.ready);
+    if (!ok) continue;
+    if (x->t.start >= 0) running += x->own_end > now ? 1 : 0;
+    else if (ready > now) next = std::min(next, ready);
+    else if (first == nullptr || ready < first_ready) first = x, first_ready = ready;  // `all` is by rank and op
+  }
+  if (first == nullptr || running >= costs.compute_slots) return false;
+  const bool local = !comm_of(first->op->body).valid();
+  const std::int64_t start = now + (local ? costs.turnaround : 0), end = start + longest(*first, costs);
+  for (Instance* y : first->meets) y->t.start = start;
+  end_all(first, local ? std::max(end, first->t.issue) : end);
+  return true;
 }
 
 }  // namespace
@@ -284,8 +301,10 @@ SlowResult slow_simulate(const Schedule& schedule, const SlowCosts& costs) {
     }
     if (changed || start_in_slot(all, costs, now, next)) continue;
     for (Instance* f : flows) next = std::min(next, f->projected);
-    for (Instance* x : all)
+    for (Instance* x : all) {
       if (x->t.end > now) next = std::min(next, x->t.end);
+      if (x->own_end > now) next = std::min(next, x->own_end);
+    }
     if (next == INT64_MAX) break;
     now = next;
     std::vector<Instance*> done, rest;

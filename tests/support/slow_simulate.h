@@ -19,6 +19,8 @@ struct SlowCosts {
   std::function<std::int64_t(RankId, OpId)> launch;    // ns; first launch = whole launch
   bool fair_links = false;                             // transfers share the out and in port of the ranks they touch
   std::uint32_t compute_slots = 0;                     // compute ops of all ranks that run at a time; 0 = no limit
+  bool slots_for_everything = false;                   // copies and transfers take them too
+  std::int64_t turnaround = 0;                         // ns from taking a slot to the start of a local op
   std::int64_t capacity = 0;                           // of the device for `active`, bytes; the host waits for room; 0 = no limit
 };
 struct SlowResult {

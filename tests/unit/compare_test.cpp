@@ -47,6 +47,10 @@ TEST(Compare, an_execution_twice_as_slow_is_an_error_of_minus_a_half) {
   ASSERT_FALSE(c.worst.empty());
   EXPECT_EQ(c.worst.front().phase, "B");  // 20 units
   for (const ComparedGroup& group : c.kinds) EXPECT_DOUBLE_EQ(group.signed_error(), -0.5) << group.name;
+  ASSERT_EQ(c.stages.size(), 2u);
+  EXPECT_EQ(c.stages[0].name, "stage   0");
+  EXPECT_EQ(c.stages[0].ops + c.stages[1].ops, c.ranks[0].ops + c.ranks[1].ops);
+  for (const ComparedGroup& group : c.stages) EXPECT_DOUBLE_EQ(group.signed_error(), -0.5) << group.name;
 }
 
 TEST(Compare, runs_in_either_order_and_a_perfect_prediction) {

@@ -69,6 +69,26 @@ TEST(Liveness, HostWaitNeverBeginsButExtends) {
   EXPECT_THAT(curve(s, Space::Device), ElementsAre(100, 100, 110, 110, 100));
 }
 
+// Dropped behind op 1, x could become y: the group would receive into what it still sends.
+TEST(Liveness, AGroupDropsBehindItsLastOp) {
+  const Schedule s = parse_schedule(R"(mesh pp 2
+comm c axes pp
+program p ranks all
+  lane a network
+  buffer x 10B
+  buffer y 10B
+  buffer z 10B
+  0 recv on c from -1 write x
+  1 send on c to +1 read x group 3
+  2 recv on c from -1 write y group 3
+  3 send on c to +1 read y group 4
+  4 recv on c from -1 write z group 4
+)", "t");
+  EXPECT_EQ(lifetimes(s, s.programs[0])[0], (Lifetime{0, 2, LaneId(0)}));
+  EXPECT_EQ(lifetimes(s, s.programs[0])[1], (Lifetime{2, 4, LaneId(0)}));
+  EXPECT_THAT(curve(s, Space::Device), ElementsAre(10, 10, 20, 10, 20));
+}
+
 TEST(Liveness, GuardIsAnAccess) {
   const Schedule s = with_ops("  0 compute write ok lane a\n  1 compute lane a\n  2 compute lane a when ok\n  3 compute lane a\n");
   EXPECT_THAT(curve(s, Space::Device), ElementsAre(104, 104, 104, 100));

@@ -109,6 +109,56 @@ program q ranks 1
   EXPECT_EQ(when(trace, 1, 2), "0-10");
 }
 
+// One thread does everything: rank 0's compute, copy and message one after the other; the message waits for the thread although both ends
+// are ready; the turnaround of 2 ns stands before the local ops only.
+TEST(ComputeSlots, ForEverythingSerialisesCopiesAndMessagesToo) {
+  const std::string text = R"(mesh dp 2
+comm n axes dp
+program p ranks 0
+  lane c compute
+  lane down copy_down
+  lane net network
+  0 compute lane c time 10ns
+  1 copy lane down time 10ns
+  2 send on n to 1 lane net time 10ns
+program q ranks 1
+  lane c compute
+  lane net network
+  0 compute lane c time 10ns
+  1 recv on n from 0 lane net time 10ns
+)";
+  Machine machine = slots(1);
+  machine.host.slot_scope = SlotScope::Everything;
+  machine.host.turnaround = Duration(2);
+  const Trace trace = run(text, machine);
+  EXPECT_EQ(when(trace, 0, 0), "2-12");
+  EXPECT_EQ(when(trace, 0, 1), "14-24");
+  EXPECT_EQ(when(trace, 0, 2), "24-34") << "at 0 all are ready: the order is by rank and op";
+  EXPECT_EQ(when(trace, 1, 1), "24-34") << "both ends alike";
+  EXPECT_EQ(when(trace, 1, 0), "36-46");
+  EXPECT_EQ(ns(span_of(trace, 1, 1).ready), 0);
+}
+
+// The two messages of a group take the only slot in turn; the group ends with the second.
+TEST(ComputeSlots, MembersOfAGroupTakeThemInTurn) {
+  const std::string text = R"(mesh dp 2
+comm n axes dp
+program p ranks 0
+  lane net network
+  0 send on n to 1 lane net time 10ns group 0
+  1 recv on n from 1 lane net time 10ns group 0
+program q ranks 1
+  lane net network
+  0 recv on n from 0 lane net time 10ns group 0
+  1 send on n to 0 lane net time 10ns group 0
+)";
+  Machine machine = slots(1);
+  machine.host.slot_scope = SlotScope::Everything;
+  const Trace trace = run(text, machine);
+  EXPECT_EQ(when(trace, 0, 0), "0-20");
+  EXPECT_EQ(when(trace, 1, 1), "10-20");
+}
+
 // Two ranks of one program are no longer alike; folded all the same, the run says that it is an approximation.
 TEST(ComputeSlots, AreNotFoldedUnlessAsked) {
   const std::string text = "mesh dp 2\nprogram p ranks all\n lane c compute\n 0 compute lane c time 10ns\n";

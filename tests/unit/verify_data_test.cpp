@@ -12,10 +12,11 @@ using testing::IsEmpty;
 TEST(VerifyData, Access) {
   EXPECT_THAT(verdict(kOne + "  0 compute write x[piece 2/2] lane a\n"), only("ACCESS", "op 0 of p: x: piece 2 of 2 does not exist"));
   EXPECT_THAT(verdict(kOne + "  0 compute write x[tensor 0] lane a\n"), only("ACCESS", "a buffer without layout has no tensors"));
-  const std::string layout = "mesh dp 2\nlayout l\n tensor t fp32 4 at 8B\nprogram p ranks all\n lane a compute\n buffer x 16B layout l\n";
+  const std::string layout = "mesh dp 2\nlayout l\n tensor t fp32 4 at 8B\nprogram p ranks all\n lane a compute\n buffer x 24B layout l\n";
   EXPECT_THAT(verdict(layout + "0 compute write x[tensor 3]\n"), only("ACCESS", "its layout has 1 tensors, so none with index 3"));
-  EXPECT_THAT(verdict(layout + "0 compute write x[tensor t]\n"),
-              only("ACCESS", "tensor t ends at byte 24, outside the 16 bytes of the buffer"));
+  EXPECT_THAT(verdict(layout + "0 compute write x[tensor t]\n"), IsEmpty());
+  EXPECT_THAT(verdict(layout + " buffer y 23B layout l\n0 compute write y\n"),
+              only("ACCESS", "buffer y of p has 23 bytes, but its layout l ends at byte 24"));
   EXPECT_THAT(verdict(kOne + "  0 all_reduce on c bytes 12B update w lane n\n"),
               only("ACCESS", "its 12 bytes do not fit its accesses: 0 bytes read, 0 written, 16 updated"));
   EXPECT_THAT(verdict(kOne + "  0 gather on c bytes 16B read w[shard c] write x lane n\n"), IsEmpty());

@@ -1,0 +1,93 @@
+#include "exec/calibrate/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <ctime>
+#include <utility>
+
+namespace steptwin {
+namespace {
+
+constexpr int kRanksOfOneProcess = 1 << 16;  // more than any mesh that one process runs: all of them are one node
+
+std::vector<std::uint32_t> nodes_of(const Machine& machine, const Schedule& schedule) {
+  std::vector<std::uint32_t> nodes;
+  for (std::uint32_t rank = 0; rank < schedule.mesh.size(); ++rank) nodes.push_back(static_cast<std::uint32_t>(machine.node_of(rank)));
+  return nodes;
+}
+
+Machine one_node(Machine base) {
+  base.devices_per_node = kRanksOfOneProcess;
+  base.nodes.reset();
+  base.sharing = LinkSharing::None;
+  base.measured.reset();
+  base.sources["/devices_per_node"] = "calibration: all ranks run in one process";
+  return base;
+}
+
+double seconds_of(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+double us(Duration duration) { return static_cast<double>(ns(duration)) / 1e3; }
+
+// What serialises the ranks: one thread does everything, or so many compute ops at a time.
+void set_slots(Host& host, const ExecuteOptions& execute, const Timing& turnaround, std::map<std::string, std::string>& sources) {
+  const bool one_thread = execute.mode == ExecutionMode::Interp;
+  host.compute_slots = one_thread ? 1 : static_cast<int>(execute.compute_slots);
+  host.slot_scope = one_thread ? SlotScope::Everything : SlotScope::Compute;
+  host.turnaround = turnaround.time;
+  const char* const mode = one_thread ? "interp: one thread does everything" : "threads: a worker per rank and lane";
+  sources["/host/compute_slots"] = sources["/host/slot_scope"] = mode;
+  sources["/host/turnaround_us"] = one_thread
+                                       ? fmt::format("measured: median of {} steps {:.1f} us, p10 {:.1f}, p90 {:.1f}", turnaround.samples,
+                                                     us(turnaround.median), us(turnaround.p10), us(turnaround.p90))
+                                       : "part of what a worker measures";
+}
+
+}  // namespace
+
+Calibration::Calibration(Machine base, ExecuteOptions execute, std::vector<CalibrationSubject> subjects)
+    : base_(one_node(std::move(base))), execute_(std::move(execute)), subjects_(std::move(subjects)), tabulator_(execute_.mode) {
+  for (const CalibrationSubject& subject : subjects_)
+    matchings_.push_back(match(subject.schedule, Folding::None, nodes_of(base_, subject.schedule)));
+}
+
+Outcome Calibration::run_round(Backend& backend) {
+  for (std::size_t i = 0; i < subjects_.size(); ++i) {
+    const double wall = seconds_of(CLOCK_MONOTONIC), thread = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    const ExecutionResult result = backend.run(subjects_[i].schedule, execute_);
+    wall_seconds_ += seconds_of(CLOCK_MONOTONIC) - wall, thread_seconds_ += seconds_of(CLOCK_THREAD_CPUTIME_ID) - thread;
+    if (result.trace.outcome.status != Status::Ok) return result.trace.outcome;
+    tabulator_.add(subjects_[i].schedule, matchings_[i], result.trace);
+  }
+  tabulator_.end_round();
+  ++rounds_;
+  return {};
+}
+
+std::optional<double> Calibration::processor_share() const {
+  if (execute_.mode != ExecutionMode::Interp || wall_seconds_ <= 0) return std::nullopt;
+  return std::round(1000 * thread_seconds_ / wall_seconds_) / 1000;
+}
+
+Machine Calibration::machine(const std::string& backend) const {
+  Machine machine = base_;
+  MeasuredTables& tables = machine.measured.emplace();
+  tables.backend = backend;
+  tables.mode = execute_.mode == ExecutionMode::Interp ? "interp" : "threads";
+  tables.rounds = rounds_, tables.steps = execute_.steps, tables.warm_up = execute_.warm_up;
+  tables.seed = static_cast<std::int64_t>(execute_.seed);
+  tables.clock = execute_.clock == StampClock::ThreadTime ? "thread" : "wall";
+  tables.processor_share = processor_share();
+  for (const CalibrationSubject& subject : subjects_) tables.sources.push_back({subject.name, subject.sha256});
+  tabulator_.fill(tables);
+  machine.name += "_measured";
+  set_slots(machine.host, execute_, tabulator_.turnaround(), machine.sources);
+  return machine;
+}
+
+}  // namespace steptwin

@@ -1,0 +1,23 @@
+// Schedules that measure what a scenario may not hold: messages, collectives and copies of many sizes. Every op has resident buffers, so
+// that nothing is allocated and everything is touched before it is timed.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "schedule/ir/schedule.h"
+
+namespace steptwin {
+
+struct SweepSchedule {
+  std::string name;  // "sweep of transfers, 4 ranks"
+  Schedule schedule;
+};
+
+// Sizes x4 from 1 KiB to 16 MiB; messages between two ranks, every kind of collective for each member count (of at least 2), fp32 and,
+// where the op calculates, bf16; copies between device, pinned and pageable memory, and both casts between fp32 and bf16.
+std::vector<SweepSchedule> sweep_schedules(const std::set<std::uint32_t>& member_counts);
+
+}  // namespace steptwin
