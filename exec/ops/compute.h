@@ -25,7 +25,8 @@ struct BoundAccess {
 struct StepContext {
   double loss_scale =
       1;  // multiplies the loss gradient: 1 / (micro-batches x data-parallel ranks), so that gradients sum to the mean loss's
-  std::int64_t step = 1;  // for Adam's bias correction, from 1
+  std::int64_t step = 1;     // for Adam's bias correction, from 1
+  std::int32_t device = -1;  // where the operands lie: a CUDA device, or -1: host memory
 };
 
 // Throws EnvironmentError (Kind::Device) when the segment, phase or operands are unknown to it; messages name the op.
