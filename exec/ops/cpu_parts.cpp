@@ -34,6 +34,14 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
 
 }  // namespace
 
+void product(at::Tensor out, const at::Tensor& a, const at::Tensor& b) {
+  if (out.scalar_type() == a.scalar_type()) {
+    at::mm_out(out, a, b);
+  } else {
+    out.copy_(at::mm(a, b));
+  }
+}
+
 void norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, at::Tensor out, at::Tensor mean, at::Tensor rstd) {
   if (!bias.defined()) return rms_norm(wide(x), wide(gain), rstd, out);
   const auto [normal, average, inverse] = at::native_layer_norm(wide(x), {x.size(-1)}, wide(gain), wide(bias), kNormEpsilon);

@@ -50,12 +50,8 @@ class Head {
 
 void Head::forward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& loss) const {
   const at::Tensor rows = rows_of(segment_norm(operands_, x, param_, saved));
-  at::Tensor p = softmax_rows(saved);
-  if (weight_.scalar_type() == p.scalar_type()) {
-    at::mm_out(p, rows, weight_.t());
-  } else {
-    p.copy_(at::mm(rows, weight_.t()));
-  }
+  const at::Tensor p = softmax_rows(saved);
+  parts::product(p, rows, weight_.t());
   parts::softmax_loss(p, targets, tensor_at(operands_, operands_.only_tensor(loss)));
 }
 

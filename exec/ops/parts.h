@@ -19,6 +19,9 @@ namespace steptwin::parts {
 inline constexpr double kNormEpsilon = 1e-5;
 inline constexpr double kRopeBase = 10000;
 
+// out = a b; out may be fp32 where the factors are 16-bit.
+void product(at::Tensor out, const at::Tensor& a, const at::Tensor& b);
+
 // ---- norms. An undefined bias (and mean) means RMSNorm.
 void norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, at::Tensor out, at::Tensor mean, at::Tensor rstd);
 // dx = gradient through the norm, plus `residual` where it is defined. Returns sums.

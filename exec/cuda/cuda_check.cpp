@@ -1,0 +1,15 @@
+#include "exec/cuda/cuda_check.h"
+
+#include <fmt/format.h>
+
+#include "schedule/base/error.h"
+
+namespace steptwin {
+
+void cuda_check(cudaError_t code, const char* what) {
+  if (code == cudaSuccess) return;
+  const char* help = code == cudaErrorMemoryAllocation ? "a smaller model or batch, or fewer ranks on the device" : "";
+  throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("cannot {}: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code)), help);
+}
+
+}  // namespace steptwin
