@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -23,18 +24,25 @@ struct ExecuteOptions {
   std::uint32_t steps = 1;                     // measured repetitions (training steps)
   std::uint64_t seed = 1;                      // parameters and data order
   std::vector<std::uint8_t> text;              // training text, byte tokens; must hold at least one sequence + 1 bytes
-  std::chrono::milliseconds deadline{0};       // 0: none. A step that takes longer ends with an EnvironmentError naming where each rank stands
+  // 0: none. A step that takes longer ends with an EnvironmentError that says where each rank stands, once the ops that run have returned.
+  std::chrono::milliseconds deadline{0};
   const std::atomic<bool>* stop = nullptr;     // set by a signal handler
-  bool keep_gradients = false;                 // fill ExecutionResult::gradients of the first step (before the optimizer touches anything)
+  bool keep_gradients = false;                 // fill ExecutionResult::gradients and parameters
+  // Tests: called before the work of every op, guarded-off ones too, by the thread that does it (of a transfer: for each member in
+  // turn); what it throws is that op's failure.
+  std::function<void(RankId rank, OpId op, std::uint32_t step)> before_op;
 };
 
-// One parameter gradient (or parameter) as fp32 values, by name as in the model description; of a tensor that several ranks hold, the one of the lowest.
+// Parameters or their gradients as fp32 values, by name as in the model description.
 using NamedValues = std::map<std::string, std::vector<float>>;
 
 struct ExecutionResult {
   Trace trace;                    // kind "exec": every step's spans; allocated and active curves as measured by the allocator
   std::vector<double> losses;     // mean over all micro-batches and data-parallel ranks, per measured step
-  NamedValues gradients;          // summed over micro-batches and data-parallel ranks, scaled to the mean loss
+  // Of the run's first repetition, warm-up or not, before the optimizer touches anything: summed over micro-batches and data-parallel ranks,
+  // scaled to the mean loss. Of a tensor that several ranks hold, the one of the lowest.
+  NamedValues gradients;
+  std::vector<NamedValues> parameters;  // [simulated rank] after the last repetition; the plain model leaves it empty
   std::string environment_json;   // switches in force, library versions, thread counts
   // [simulated rank][local op]: IR bytes allocated between the op's allocations and drops, device space, first measured step; from the allocator.
   std::vector<std::vector<std::int64_t>> allocated;

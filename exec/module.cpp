@@ -71,7 +71,8 @@ class GuardedBackend final : public Backend {
     } catch (const InternalError& error) {
       throw InternalError(error.what());
     } catch (const std::bad_alloc&) {
-      throw EnvironmentError(EnvironmentError::Kind::Device, "the system has no memory left for this execution", "a smaller model or batch");
+      throw EnvironmentError(EnvironmentError::Kind::Memory, "this computer has no memory left for this execution",
+                             "a smaller model or batch, or fewer ranks");
     } catch (const std::exception& error) {
       throw EnvironmentError(EnvironmentError::Kind::Device, error.what());
     }

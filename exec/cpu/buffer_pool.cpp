@@ -41,7 +41,7 @@ std::byte* BufferPool::take(const Block& block) {
   }
   auto* const data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<std::size_t>(size)));
   if (data == nullptr)
-    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("the system has no memory for a buffer of {} bytes", block.bytes),
+    throw EnvironmentError(EnvironmentError::Kind::Memory, fmt::format("this computer has no memory for a buffer of {} bytes", block.bytes),
                            "a smaller model or batch, or fewer ranks");
   memory_.emplace_back(data);
   reserved_[static_cast<std::size_t>(block.space)] += size;

@@ -42,7 +42,7 @@ class BufferPool {
 
   void listen(Listener listener) { listener_ = std::move(listener); }
 
-  // Throws EnvironmentError (Device) when the system has no memory left.
+  // Throws EnvironmentError (Memory) when the system has no memory left.
   Block* allocate(std::int64_t bytes, Space space, Category category, std::uint32_t home_lane);
   void drop(Block* block);                          // the owner's last use has been issued
   // An op of `lane` that uses it has been issued. True: the use is foreign and must be ended with end_use; otherwise the block may already

@@ -1,5 +1,7 @@
 // One lock guards the step machine; the work of tasks runs outside it. The order between ops on the same memory is the machine's, and every
 // hand-over passes through the lock.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -7,9 +9,11 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "exec/cpu/execution.h"
+#include "schedule/base/error.h"
 
 namespace steptwin {
 namespace {
@@ -73,13 +77,22 @@ class Crew {
 
   void hand_out(const Task& task) {
     std::unique_ptr<Worker>& worker = workers_[{task.rank, task.lane}];
-    if (!worker) {
-      worker = std::make_unique<Worker>();
-      worker->thread = std::thread([this, w = worker.get()] { serve(*w); });
-    }
+    if (!worker) start(worker);
     worker->tasks.push_back(task);
     ++running_;
     worker->wake.notify_one();
+  }
+
+  void start(std::unique_ptr<Worker>& place) {
+    auto worker = std::make_unique<Worker>();
+    try {
+      worker->thread = std::thread([this, w = worker.get()] { serve(*w); });
+    } catch (const std::system_error& error) {
+      throw EnvironmentError(EnvironmentError::Kind::Device,
+                             fmt::format("worker thread {} cannot be started: {}", workers_.size(), error.what()),
+                             "--mode interp needs none; ulimit -u and the control group limit their number");
+    }
+    place = std::move(worker);
   }
 
   void serve(Worker& worker) {
@@ -102,17 +115,25 @@ class Crew {
     }
   }
 
+  // The machine may throw too: an allocation fails, a worker cannot be started.
   void finish(const Task& task, const std::exception_ptr& failure) {
     --running_;
     if (execution_.takes_slot(task)) ++free_slots_;
-    if (failure) {
-      note_failure(failure, task.rank);
-    } else if (!failure_) {
-      machine_.ended(task);
-      machine_.settle();
-      dispatch();
+    try {
+      if (failure) std::rethrow_exception(failure);
+      if (!failure_) go_on(task);
+    } catch (...) {
+      note_failure(std::current_exception(), task.rank);
     }
     changed_.notify_one();
+  }
+
+  // After stop_ the workers are being joined: none may be added.
+  void go_on(const Task& task) {
+    machine_.ended(task);
+    if (stop_) return;
+    machine_.settle();
+    dispatch();
   }
 
   // The lowest rank's failure is the one reported.
@@ -126,6 +147,7 @@ class Crew {
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
+      std::erase_if(workers_, [](const auto& entry) { return entry.second == nullptr; });  // could not be started
       for (auto& [place, worker] : workers_) worker->wake.notify_one();
     }
     for (auto& [place, worker] : workers_) worker->thread.join();

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "exec/cpu/failure.h"
 #include "schedule/base/error.h"
 #include "schedule/ir/text.h"
 
@@ -17,12 +18,21 @@ Execution::Execution(const Schedule& schedule, const ExecuteOptions& options)
     if (!problems.empty()) throw InternalError("lowering: " + problems.front().code + " " + problems.front().text);
   }
   for (const Communicator& comm : schedule.communicators) comms_.push_back(expand(schedule.mesh, comm));
-  memories_.reserve(matching_.ranks.size());
-  for (const SimRank& rank : matching_.ranks)
-    memories_.emplace_back(schedule, schedule.programs[matching_.tables[rank.tables].program.value], rank.rank, comms_);
+  allocate_resident_buffers();
   training_ = std::make_unique<TrainingState>(schedule, matching_, memories_, options);
   recorder_ = std::make_unique<Recorder>(schedule, matching_, memories_, options.warm_up, options.steps, [this] { return now(); });
   machine_ = std::make_unique<StepMachine>(schedule, matching_, lists_, memories_, options.warm_up + options.steps, hooks());
+}
+
+void Execution::allocate_resident_buffers() {
+  memories_.reserve(matching_.ranks.size());
+  for (const SimRank& rank : matching_.ranks) {
+    try {
+      memories_.emplace_back(schedule_, schedule_.programs[matching_.tables[rank.tables].program.value], rank.rank, comms_);
+    } catch (...) {
+      rethrow_from(fmt::format("rank {} failed while allocating its resident buffers", rank.rank.value));
+    }
+  }
 }
 
 std::int64_t Execution::now() const { return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - start_).count(); }
@@ -37,7 +47,10 @@ StepMachine::Hooks Execution::hooks() {
     training_->end_step(rank, step);
     recorder_->step_done(rank, step, times);
   };
-  hooks.marked = [this](std::uint32_t rank, std::uint32_t step, std::uint32_t op) { recorder_->marked(rank, step, op); };
+  hooks.marked = [this](std::uint32_t rank, std::uint32_t step, std::uint32_t op) {
+    recorder_->marked(rank, step, op);
+    if (std::holds_alternative<HostWait>(schedule_.ops[id_of(rank, op).value].body)) announce(rank, op);
+  };
   hooks.now = [this] { return now(); };
   return hooks;
 }
@@ -58,6 +71,7 @@ ExecutionResult Execution::run() {
   result.trace = recorder_->finish(end, machine_->ops_done());
   if (end.status == Status::Ok) result.losses = training_->losses();
   result.gradients = training_->gradients();
+  result.parameters = training_->parameters();
   result.allocated = recorder_->allocated();
   result.environment_json = library_versions();
   return result;
@@ -87,17 +101,26 @@ bool Execution::takes_slot(const Task& task) const {
   return schedule_.program_of(id).lanes[schedule_.ops[id.value].lane.value].engine == Engine::Compute;
 }
 
-void Execution::work(const Task& task) {
+void Execution::announce(std::uint32_t rank, std::uint32_t op) const {
+  if (options_.before_op) options_.before_op(matching_.ranks[rank].rank, id_of(rank, op), machine_->step(rank));
+}
+
+template <class Work>
+void Execution::at_op(std::uint32_t rank, std::uint32_t op, Work work) const {
   try {
-    if (task.transfer) {
-      work_transfer(task);
-    } else {
-      work_local(task);
-    }
-  } catch (const std::exception& error) {
-    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("rank {} failed at op `{}` of step {}: {}", matching_.ranks[task.rank].rank.value,
-                                                                       print_op(schedule_, id_of(task.rank, task.op)), machine_->step(task.rank), error.what()));
+    work();
+  } catch (...) {
+    rethrow_from(fmt::format("rank {} failed at op `{}` of step {}", matching_.ranks[rank].rank.value, print_op(schedule_, id_of(rank, op)),
+                             machine_->step(rank)));
   }
+}
+
+void Execution::work(const Task& task) {
+  if (task.transfer) return work_transfer(task);
+  at_op(task.rank, task.op, [&] {
+    announce(task.rank, task.op);
+    work_local(task);
+  });
 }
 
 void Execution::work_local(const Task& task) {
@@ -129,12 +152,14 @@ void Execution::copy(const Op& op, const Task& task) {
 }
 
 void Execution::work_transfer(const Task& task) {
+  const std::vector<TransferEnd> ends = machine_->ends_of(task);
   std::vector<MemberMemory> members;
-  for (const TransferEnd& end : machine_->ends_of(task)) {
-    if (!memories_[end.rank].does_work(end.op)) return;
-    members.push_back(memories_[end.rank].member_memory(end.op));
+  for (const TransferEnd& end : ends) {
+    at_op(end.rank, end.op, [&] { announce(end.rank, end.op); });
+    if (memories_[end.rank].does_work(end.op)) members.push_back(memories_[end.rank].member_memory(end.op));
   }
-  communicate(schedule_.ops[id_of(task.rank, task.op).value].body, members);
+  if (members.size() != ends.size()) return;
+  at_op(ends.front().rank, ends.front().op, [&] { communicate(schedule_.ops[id_of(task.rank, task.op).value].body, members); });
 }
 
 void Execution::check_deadline() {

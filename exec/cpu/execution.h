@@ -35,6 +35,11 @@ class Execution {
   void check_deadline();
 
  private:
+  void allocate_resident_buffers();
+  void announce(std::uint32_t rank, std::uint32_t op) const;
+  // What `work` throws gets the op's name.
+  template <class Work>
+  void at_op(std::uint32_t rank, std::uint32_t op, Work work) const;
   void work_local(const Task& task);
   void work_transfer(const Task& task);
   void copy(const Op& op, const Task& task);

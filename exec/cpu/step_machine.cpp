@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "exec/cpu/failure.h"
 #include "schedule/base/error.h"
 #include "schedule/ir/text.h"
 
@@ -175,11 +176,21 @@ bool StepMachine::issue_op(std::uint32_t rank) {
   while (r.cursor < r.list->instructions.size()) {
     const Instruction& instruction = r.list->instructions[r.cursor];
     if (launched && instruction.kind != Kind::Record && instruction.kind != Kind::Free) break;
-    if (!host_step(rank, instruction)) break;
+    if (!host_step_named(rank, instruction)) break;
     ++r.cursor;
     launched = launched || is_work(instruction.kind);
   }
   return r.cursor != before;
+}
+
+bool StepMachine::host_step_named(std::uint32_t rank, const Instruction& instruction) {
+  try {
+    return host_step(rank, instruction);
+  } catch (...) {
+    const RankState& r = ranks_[rank];
+    const OpId op(schedule_.programs[r.tables->program.value].first_op.value + instruction.op);
+    rethrow_from(fmt::format("rank {} failed while issuing op `{}` of step {}", r.sim->rank.value, print_op(schedule_, op), r.step));
+  }
 }
 
 bool StepMachine::host_step(std::uint32_t rank, const Instruction& instruction) {

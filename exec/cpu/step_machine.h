@@ -112,6 +112,7 @@ class StepMachine {
   void reach(std::uint32_t rank, std::uint32_t lane, const Instruction& instruction);
   bool issue_op(std::uint32_t rank);
   bool host_step(std::uint32_t rank, const Instruction& instruction);
+  bool host_step_named(std::uint32_t rank, const Instruction& instruction);  // what it throws says rank and op
   bool host_wait(RankState& r, const Instruction& instruction);
   void enqueue(std::uint32_t rank, const Instruction& instruction);
   void complete_event(std::uint32_t rank, std::uint32_t event, std::int64_t time);

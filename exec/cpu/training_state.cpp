@@ -10,6 +10,13 @@ bool is_ids(const Schedule& schedule, const Buffer& buffer, const char* name) {
   return buffer.resident && buffer.category == Category::Input && buffer.layout.valid() && schedule.name(buffer.name) == name;
 }
 
+std::vector<float> values_of(const TensorSpec& tensor, const std::byte* buffer) {
+  const std::int64_t elements = tensor.bytes().value / size_of(tensor.dtype);
+  std::vector<float> values(static_cast<std::size_t>(elements));
+  convert(reinterpret_cast<std::byte*>(values.data()), DType::Fp32, buffer + tensor.offset.value, tensor.dtype, elements);
+  return values;
+}
+
 }  // namespace
 
 TrainingState::TrainingState(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, const ExecuteOptions& options)
@@ -110,11 +117,7 @@ void TrainingState::end_step(std::uint32_t rank, std::uint32_t step) {
 void TrainingState::capture(std::uint32_t rank, const Layout& layout, const std::byte* data) {
   const std::lock_guard lock(gradient_mutex_);
   for (const TensorSpec& tensor : layout.tensors) {
-    const std::int64_t elements = tensor.bytes().value / size_of(tensor.dtype);
-    const auto [place, fresh] = gradients_[rank].try_emplace(tensor.name);
-    if (!fresh) continue;
-    place->second.resize(static_cast<std::size_t>(elements));
-    convert(reinterpret_cast<std::byte*>(place->second.data()), DType::Fp32, data + tensor.offset.value, tensor.dtype, elements);
+    if (!gradients_[rank].contains(tensor.name)) gradients_[rank].emplace(tensor.name, values_of(tensor, data));
   }
 }
 
@@ -136,6 +139,21 @@ NamedValues TrainingState::gradients() const {
   NamedValues merged;
   for (const NamedValues& rank : gradients_) merged.insert(rank.begin(), rank.end());
   return merged;
+}
+
+std::vector<NamedValues> TrainingState::parameters() const {
+  std::vector<NamedValues> ranks;
+  for (std::uint32_t r = 0; r < memories_.size() && options_.keep_gradients; ++r) {
+    NamedValues& values = ranks.emplace_back();
+    const Program& p = program(r);
+    for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
+      const Buffer& buffer = p.buffers[b];
+      if (!buffer.resident || buffer.category != Category::Param || !buffer.layout.valid()) continue;
+      for (const TensorSpec& tensor : schedule_.layouts[buffer.layout.value].tensors)
+        values.emplace(tensor.name, values_of(tensor, memories_[r].resident(b)));
+    }
+  }
+  return ranks;
 }
 
 }  // namespace steptwin

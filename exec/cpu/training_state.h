@@ -27,7 +27,8 @@ class TrainingState {
   StepContext context(std::uint32_t step) const;
 
   std::vector<double> losses() const;  // of the measured steps; empty when no op writes a loss
-  NamedValues gradients() const;
+  NamedValues gradients() const;                // of the first repetition; of a tensor that several ranks hold, the one of the lowest
+  std::vector<NamedValues> parameters() const;  // [rank] as they stand; empty without keep_gradients
 
  private:
   struct RankLosses {
