@@ -16,10 +16,13 @@
 namespace steptwin {
 
 enum class ExecutionMode : std::uint8_t { Interp, Threads };
+enum class TransportChoice : std::uint8_t { Auto, Local, Nccl };
 
 struct ExecuteOptions {
   ExecutionMode mode = ExecutionMode::Interp;  // Interp: one thread runs all ranks cooperatively; Threads: a worker per rank and lane
   std::uint32_t compute_slots = 1;             // Threads: compute ops of the process at a time
+  TransportChoice transport = TransportChoice::Auto;  // CUDA. Local: ranks share a GPU; Nccl: a GPU each; Auto: Nccl where there are enough GPUs
+  std::uint32_t partitions = 0;                // CUDA: parts of the GPU's multiprocessors, one per rank; 0: ranks share it freely
   std::uint32_t warm_up = 0;                   // repetitions before the measured ones
   std::uint32_t steps = 1;                     // measured repetitions (training steps)
   std::uint64_t seed = 1;                      // parameters and data order

@@ -55,7 +55,8 @@ void convert(std::byte* to, DType to_type, const std::byte* from, DType from_typ
 
 // Versions and thread settings of LibTorch and its BLAS, JSON.
 std::string library_versions();
-// One intra-op thread; deterministic algorithms. Call once before the first op.
-void set_up_library();
+// One intra-op thread. Bitwise: deterministic algorithms. Call once before the first op.
+enum class Determinism : std::uint8_t { None, Bitwise };
+void set_up_library(Determinism determinism);
 
 }  // namespace steptwin

@@ -354,7 +354,7 @@ TEST(PlainModel, RefusesWhatIsNotAModel) {
 }
 
 TEST(Library, ReportsItsVersions) {
-  set_up_library();
+  set_up_library(Determinism::Bitwise);
   EXPECT_THAT(library_versions(), testing::AllOf(testing::HasSubstr("\"torch\":\""), testing::HasSubstr("\"intra_op_threads\":1")));
 }
 
