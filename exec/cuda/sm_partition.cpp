@@ -16,8 +16,8 @@ template <class Function>
 Function driver_function(const char* name) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
-  if (cudaGetDriverEntryPointByVersion(name, &function, 12040, cudaEnableDefault, &found) != cudaSuccess || found != cudaDriverEntryPointSuccess)
-    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("the driver has no {}", name), "--partition needs a driver of CUDA 12.4 or newer");
+  if (cudaGetDriverEntryPointByVersion(name, &function, 13000, cudaEnableDefault, &found) != cudaSuccess || found != cudaDriverEntryPointSuccess)
+    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("the driver has no {}", name), "--partition needs a driver of CUDA 13 or newer");
   return reinterpret_cast<Function>(function);
 }
 

@@ -1,4 +1,4 @@
-// Green contexts: a device's multiprocessors split into equal disjoint parts inside one process (CUDA driver API, 12.4 on). Memory, L2, copy engines
+// Green contexts: a device's multiprocessors split into equal disjoint parts inside one process (CUDA driver API). Memory, L2, copy engines
 // and power stay shared. Hopper: a part has a multiple of 8 multiprocessors, at least 8; what the division leaves over lies idle.
 #pragma once
 
