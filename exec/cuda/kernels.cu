@@ -187,30 +187,34 @@ __global__ void rotate_kernel(T* t, std::int64_t positions, std::int64_t s, std:
   }
 }
 
-__global__ void softmax_loss_kernel(float* scores, std::int64_t width, const std::int64_t* targets, float* row_loss) {
+template <class T>
+__global__ void softmax_loss_kernel(const T* scores, std::int64_t stride, std::int64_t width, const std::int64_t* targets, float* softmax, float* row_loss) {
   const std::int64_t row = blockIdx.x;
-  float* p = scores + row * width;
-  float top = -INFINITY;
-  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) top = fmaxf(top, p[i]);
-  top = block_max(top);
-  const float picked = p[targets[row]] - top;
-  __syncthreads();
-  float2 sum{0, 0};
+  const T* in = scores + row * stride;
+  float* p = softmax + row * width;
+  // One pass: each thread keeps the largest score it has seen and its sum of exponentials relative to that.
+  float top = -INFINITY, sum = 0;
   for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) {
-    p[i] = expf(p[i] - top);
-    sum.x += p[i];
+    const float v = load(in + i);
+    if (v > top) sum *= expf(top - v), top = v;
+    sum += expf(v - top);
   }
-  sum = block_sum(sum);
-  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) p[i] /= sum.x;
-  if (threadIdx.x == 0) row_loss[row] = logf(sum.x) - picked;
+  const float all_top = block_max(top);
+  const float total = block_sum({top == -INFINITY ? 0 : sum * expf(top - all_top), 0}).x;
+  const float picked = load(in + targets[row]) - all_top;
+  __syncthreads();
+  for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x) p[i] = expf(load(in + i) - all_top) / total;
+  if (threadIdx.x == 0) row_loss[row] = logf(total) - picked;
 }
 
 template <class T>
-__global__ void softmax_loss_backward_kernel(const float* softmax, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float scale, T* out) {
+__global__ void softmax_loss_backward_kernel(const float* softmax, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float scale, T* out,
+                                             std::int64_t stride) {
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const std::int64_t target = targets[row];
     for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x)
-      store(out + row * width + i, (softmax[row * width + i] - (i == target ? 1.f : 0.f)) * scale);
+      store(out + row * stride + i, (softmax[row * width + i] - (i == target ? 1.f : 0.f)) * scale);
+    for (std::int64_t i = width + threadIdx.x; i < stride; i += blockDim.x) store(out + row * stride + i, 0.f);
   }
 }
 
@@ -314,16 +318,20 @@ void rotate(DType type, void* t, std::int64_t batch, std::int64_t s, std::int64_
   launched();
 }
 
-void softmax_loss(float* scores, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float* row_loss, cudaStream_t stream) {
-  softmax_loss_kernel<<<static_cast<unsigned>(rows), 1024, 0, stream>>>(scores, width, targets, row_loss);
+void softmax_loss(DType type, const void* scores, std::int64_t stride, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float* softmax,
+                  float* row_loss, cudaStream_t stream) {
+  with_real(type, [&](auto* null) {
+    using T = Element<decltype(null)>;
+    softmax_loss_kernel<T><<<static_cast<unsigned>(rows), 1024, 0, stream>>>(static_cast<const T*>(scores), stride, width, targets, softmax, row_loss);
+  });
   launched();
 }
 
 void softmax_loss_backward(DType type, const float* softmax, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float scale, void* out,
-                           cudaStream_t stream) {
+                           std::int64_t stride, cudaStream_t stream) {
   with_real(type, [&](auto* null) {
     using T = Element<decltype(null)>;
-    softmax_loss_backward_kernel<T><<<blocks_for(rows, 1), 512, 0, stream>>>(softmax, rows, width, targets, scale, static_cast<T*>(out));
+    softmax_loss_backward_kernel<T><<<blocks_for(rows, 1), 512, 0, stream>>>(softmax, rows, width, targets, scale, static_cast<T*>(out), stride);
   });
   launched();
 }

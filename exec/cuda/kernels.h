@@ -32,10 +32,13 @@ void swiglu_backward(DType type, std::int64_t n, const void* dy, const void* gat
 // t [batch, s, heads, d] dense; rotates pairs (i, i + d/2); sign -1: the inverse.
 void rotate(DType type, void* t, std::int64_t batch, std::int64_t s, std::int64_t heads, std::int64_t d, double base, float sign, cudaStream_t stream);
 
-// scores [rows, width] fp32 become their softmax; row_loss [rows] = -log softmax[target].
-void softmax_loss(float* scores, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float* row_loss, cudaStream_t stream);
+// softmax [rows, width] dense fp32 of scores, whose rows lie `stride` elements apart and which may be softmax itself; row_loss [rows] =
+// -log softmax[target].
+void softmax_loss(DType type, const void* scores, std::int64_t stride, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float* softmax,
+                  float* row_loss, cudaStream_t stream);
+// out: (softmax - one_hot(target)) * scale, rows `stride` elements apart, zeros between them.
 void softmax_loss_backward(DType type, const float* softmax, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float scale,
-                           void* out, cudaStream_t stream);
+                           void* out, std::int64_t stride, cudaStream_t stream);
 
 // Adam as exec/ops/adam.cpp does it, element by element. weight: fp32 master, or null: the parameter itself.
 struct AdamArguments {

@@ -34,14 +34,6 @@ at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const 
 
 }  // namespace
 
-void product(at::Tensor out, const at::Tensor& a, const at::Tensor& b) {
-  if (out.scalar_type() == a.scalar_type()) {
-    at::mm_out(out, a, b);
-  } else {
-    out.copy_(at::mm(a, b));
-  }
-}
-
 void norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, at::Tensor out, at::Tensor mean, at::Tensor rstd) {
   if (!bias.defined()) return rms_norm(wide(x), wide(gain), rstd, out);
   const auto [normal, average, inverse] = at::native_layer_norm(wide(x), {x.size(-1)}, wide(gain), wide(bias), kNormEpsilon);
@@ -88,7 +80,12 @@ void attention(const AttentionTensors& t) { composed_attention(t); }
 std::array<at::Tensor, 3> attention_backward(const AttentionTensors& t, const at::Tensor& d_core) { return composed_attention_backward(t, d_core); }
 
 // log(sum(exp(score - max))) - (score[target] - max)
-void softmax_loss(at::Tensor p, const at::Tensor& targets, at::Tensor loss) {
+void softmax_loss(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& targets, at::Tensor p, at::Tensor loss) {
+  if (p.scalar_type() == weight.scalar_type()) {
+    at::mm_out(p, rows, weight.t());
+  } else {
+    p.copy_(at::mm(rows, weight.t()));
+  }
   p.sub_(p.amax(-1, true));
   const at::Tensor picked = p.gather(1, targets.unsqueeze(1));
   p.exp_();
@@ -103,6 +100,8 @@ at::Tensor softmax_loss_backward(const at::Tensor& softmax, const at::Tensor& ta
   d.scatter_add_(1, index, at::full(index.sizes(), -1.0, softmax.options()));
   return d.mul_(scale).to(like.scalar_type());
 }
+
+at::Tensor scores_backward(const at::Tensor& d_scores, const at::Tensor& weight) { return at::mm(d_scores, weight); }
 
 void contribute(at::Tensor sum, const at::Tensor& value, Contribution which) {
   if (which == Contribution::First) {

@@ -50,9 +50,7 @@ class Head {
 
 void Head::forward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& loss) const {
   const at::Tensor rows = rows_of(segment_norm(operands_, x, param_, saved));
-  const at::Tensor p = softmax_rows(saved);
-  parts::product(p, rows, weight_.t());
-  parts::softmax_loss(p, targets, tensor_at(operands_, operands_.only_tensor(loss)));
+  parts::softmax_loss(rows, weight_, targets, softmax_rows(saved), tensor_at(operands_, operands_.only_tensor(loss)));
 }
 
 Head::WeightInputs Head::backward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& dx) const {
@@ -60,7 +58,7 @@ Head::WeightInputs Head::backward(const at::Tensor& x, const at::Tensor& targets
   const at::Tensor p = softmax_rows(saved);
   inputs.d_logits = parts::softmax_loss_backward(p, targets, operands_.step().loss_scale / static_cast<double>(p.size(0)), weight_);
   inputs.norm_out = rows_of(tensor_at(operands_, operands_.tensor(saved, "norm.out")));
-  const at::Tensor d_norm = at::mm(inputs.d_logits, weight_);
+  const at::Tensor d_norm = parts::scores_backward(inputs.d_logits, weight_);
   inputs.sums = segment_norm_backward(operands_, d_norm, x, param_, saved, {}, tensor_at(operands_, operands_.only_tensor(dx)));
   return inputs;
 }

@@ -19,9 +19,6 @@ namespace steptwin::parts {
 inline constexpr double kNormEpsilon = 1e-5;
 inline constexpr double kRopeBase = 10000;
 
-// out = a b; out may be fp32 where the factors are 16-bit.
-void product(at::Tensor out, const at::Tensor& a, const at::Tensor& b);
-
 // ---- norms. An undefined bias (and mean) means RMSNorm.
 void norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, at::Tensor out, at::Tensor mean, at::Tensor rstd);
 // dx = gradient through the norm, plus `residual` where it is defined. Returns sums.
@@ -46,10 +43,12 @@ void attention(const AttentionTensors& t);
 std::array<at::Tensor, 3> attention_backward(const AttentionTensors& t, const at::Tensor& d_core);  // {dq, dk, dv}, shapes of q, k, v
 
 // ---- head
-// rows: scores of the vocabulary [n, V] fp32, become the softmax in place; loss [1] = mean over rows of -log softmax[target].
-void softmax_loss(at::Tensor rows, const at::Tensor& targets, at::Tensor loss);
-// (softmax - one_hot(target)) * scale, of the type of `like`.
+// softmax [n, V] fp32 = softmax of the scores rows [n, h] weight[V, h]^T; loss [1] = mean over rows of -log softmax[target].
+void softmax_loss(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& targets, at::Tensor softmax, at::Tensor loss);
+// Gradient of the scores: (softmax - one_hot(target)) * scale, of the type of `like`; its rows may lie apart.
 at::Tensor softmax_loss_backward(const at::Tensor& softmax, const at::Tensor& targets, double scale, const at::Tensor& like);
+// Gradient of `rows`: d_scores weight.
+at::Tensor scores_backward(const at::Tensor& d_scores, const at::Tensor& weight);
 
 // ---- gradients: the step's first contribution is written, later ones are added (in fp32, rounded once to the sum's type).
 enum class Contribution : std::uint8_t { First, Later };
