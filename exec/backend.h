@@ -15,16 +15,21 @@
 
 namespace steptwin {
 
-enum class ExecutionMode : std::uint8_t { Interp, Threads };
+enum class ExecutionMode : std::uint8_t { Interp, Threads, Streams };
+const char* name_of(ExecutionMode mode);  // "interp", "threads", "streams"
+enum class TransportChoice : std::uint8_t { Auto, Local, Nccl };
 
 // Where the times of a run come from. ThreadTime (Interp only): the processor time of the one thread, so that what others on the machine take
 // does not count.
 enum class StampClock : std::uint8_t { Wall, ThreadTime };
 
 struct ExecuteOptions {
-  ExecutionMode mode = ExecutionMode::Interp;  // Interp: one thread runs all ranks cooperatively; Threads: a worker per rank and lane
+  // Interp: one thread runs all ranks cooperatively; Threads: a worker per rank and lane; Streams: a CUDA stream per rank and lane.
+  ExecutionMode mode = ExecutionMode::Interp;
   StampClock clock = StampClock::Wall;
   std::uint32_t compute_slots = 1;             // Threads: compute ops of the process at a time
+  TransportChoice transport = TransportChoice::Auto;  // CUDA. Local: ranks share a GPU; Nccl: a GPU each; Auto: Nccl where there are enough GPUs
+  std::uint32_t partitions = 0;                // CUDA: parts of the GPU's multiprocessors, one per rank; 0: ranks share it freely
   std::uint32_t warm_up = 0;                   // repetitions before the measured ones
   std::uint32_t steps = 1;                     // measured repetitions (training steps)
   std::uint64_t seed = 1;                      // parameters and data order

@@ -15,7 +15,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kModule = "libsteptwin_cpu.so";
+// A row per backend: its module, and how to get it.
+struct ModuleRow {
+  BackendKind kind;
+  const char* file;
+  const char* library;
+  const char* remedy;
+};
+constexpr ModuleRow kModules[] = {
+    {BackendKind::Cpu, "libsteptwin_cpu.so", "LibTorch", "apt install libtorch-dev and build again (cmake finds it)"},
+    {BackendKind::Cuda, "libsteptwin_cuda.so", "CUDA",
+     "install the CUDA 13 toolkit, NCCL and a torch wheel with CUDA (pip install torch==2.11.0), and build again with -DSTEPTWIN_CUDA=ON"},
+};
+const ModuleRow& row_of(BackendKind kind) { return kModules[static_cast<std::size_t>(kind)]; }
 
 std::vector<fs::path> module_folders() {
   if (const char* stated = std::getenv("STEPTWIN_MODULE_DIR"); stated != nullptr && *stated != '\0') return {stated};
@@ -33,20 +45,24 @@ bool cpu_has_avx2() {
 #endif
 }
 
-void set_thread_environment() {
+void set_environment(BackendKind kind) {
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) ::setenv(name, "1", 1);
   if (cpu_has_avx2()) ::setenv("OPENBLAS_CORETYPE", "Haswell", 0);
+  if (kind != BackendKind::Cuda) return;
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  ::setenv("NCCL_NVLS_ENABLE", "0", 1);
+  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
 }
 
-EnvironmentError missing_module() {
+EnvironmentError missing_module(const ModuleRow& row) {
   std::string folders;
   for (const fs::path& folder : module_folders()) folders += (folders.empty() ? "" : ", ") + folder.string();
   const char* const stated = std::getenv("STEPTWIN_MODULE_DIR");
   if (stated != nullptr && *stated != '\0')
-    return {EnvironmentError::Kind::Device, fmt::format("{} was not found in {}, where STEPTWIN_MODULE_DIR says it is", kModule, folders),
-            "unset STEPTWIN_MODULE_DIR to use the module beside steptwin; if there is none: apt install libtorch-dev and build again"};
-  return {EnvironmentError::Kind::Device, fmt::format("{} was not found in {}: this steptwin was built without LibTorch", kModule, folders),
-          "apt install libtorch-dev and build again (cmake finds it), or set STEPTWIN_MODULE_DIR to the folder that holds the module"};
+    return {EnvironmentError::Kind::Device, fmt::format("{} was not found in {}, where STEPTWIN_MODULE_DIR says it is", row.file, folders),
+            fmt::format("unset STEPTWIN_MODULE_DIR to use the module beside steptwin; if there is none: {}", row.remedy)};
+  return {EnvironmentError::Kind::Device, fmt::format("{} was not found in {}: this steptwin was built without {}", row.file, folders, row.library),
+          fmt::format("{}, or set STEPTWIN_MODULE_DIR to the folder that holds the module", row.remedy)};
 }
 
 class GuardedBackend final : public Backend {
@@ -65,7 +81,6 @@ class GuardedBackend final : public Backend {
     return guarded([&] { return inner_.run_plain(schedule, options); });
   }
 
- private:
   template <class Call>
   static auto guarded(Call call) -> decltype(call()) {
     try {
@@ -81,31 +96,33 @@ class GuardedBackend final : public Backend {
       throw EnvironmentError(EnvironmentError::Kind::Device, error.what());
     }
   }
+
+ private:
   Backend& inner_;
 };
 
 }  // namespace
 
-std::string cpu_module_path() {
+std::string module_path(BackendKind kind) {
   std::error_code ignored;
   for (const fs::path& folder : module_folders())
-    if (fs::exists(folder / kModule, ignored)) return (folder / kModule).string();
+    if (fs::exists(folder / row_of(kind).file, ignored)) return (folder / row_of(kind).file).string();
   return {};
 }
 
-std::unique_ptr<Backend> load_cpu_backend() {
-  const std::string path = cpu_module_path();
-  if (path.empty()) throw missing_module();
-  set_thread_environment();
+std::unique_ptr<Backend> load_backend(BackendKind kind) {
+  const std::string path = module_path(kind);
+  if (path.empty()) throw missing_module(row_of(kind));
+  set_environment(kind);
   void* const module = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (module == nullptr)
     throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("{} cannot be loaded: {}", path, ::dlerror()),
-                           "apt install libtorch-dev (the module needs its libraries), or build again");
+                           fmt::format("the module needs the libraries it was built with: {}", row_of(kind).remedy));
   using Entry = Backend* (*)();
   const auto entry = reinterpret_cast<Entry>(::dlsym(module, "steptwin_backend"));
   if (entry == nullptr)
     throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("{} is no execution module of steptwin", path), "build again");
-  return std::make_unique<GuardedBackend>(*entry());
+  return std::make_unique<GuardedBackend>(*GuardedBackend::guarded(entry));
 }
 
 }  // namespace steptwin

@@ -1,7 +1,11 @@
 // Finds and loads the execution module. LibTorch and its BLAS read their thread settings when they are loaded, so those are set first:
 //   OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS = 1   one intra-op thread: bits depend on the number (specs/execution.md 9.2)
 //   OPENBLAS_CORETYPE = Haswell   on an AVX2 CPU and only where it is unset: OpenBLAS 0.3.21 takes new Xeons for Prescott, 3x slower
-// Looked for as libsteptwin_cpu.so in $STEPTWIN_MODULE_DIR (only there when it is set), beside the executable, in ../lib/steptwin.
+// The CUDA module's also (specs/execution.md 7), each only where it is unset but the two whose other values are wrong here:
+//   CUDA_DEVICE_MAX_CONNECTIONS = 32   lanes of several ranks never share a hardware queue
+//   NCCL_NVLS_ENABLE = 0 (always)      multicast changes sums and can upset the GPUs of a shared host
+//   NCCL_LAUNCH_ORDER_IMPLICIT = 1     host order is device order across communicators
+// Looked for as libsteptwin_cpu.so or libsteptwin_cuda.so in $STEPTWIN_MODULE_DIR (only there when it is set), beside the executable, in ../lib/steptwin.
 #pragma once
 
 #include <memory>
@@ -13,9 +17,11 @@ namespace steptwin {
 
 // A backend whose exceptions are ours on this side of the border: whatever the module throws comes out as EnvironmentError or
 // InternalError. The module stays loaded until the process ends. Throws EnvironmentError (Device) saying what is missing and how to get it.
-std::unique_ptr<Backend> load_cpu_backend();
+enum class BackendKind : std::uint8_t { Cpu, Cuda };
+std::unique_ptr<Backend> load_backend(BackendKind kind);
+inline std::unique_ptr<Backend> load_cpu_backend() { return load_backend(BackendKind::Cpu); }
 
 // Path of the module, empty when there is none. For doctor.
-std::string cpu_module_path();
+std::string module_path(BackendKind kind);
 
 }  // namespace steptwin

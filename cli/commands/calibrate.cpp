@@ -12,9 +12,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
 #include <utility>
 
+#include "cli/backend_options.h"
 #include "cli/calibration_report.h"
 #include "cli/commands/commands.h"
 #include "cli/common.h"
@@ -22,7 +22,6 @@
 #include "cli/file_system.h"
 #include "cli/signals.h"
 #include "cli/subject.h"
-#include "cli/training_text.h"
 #include "exec/calibrate/sweep.h"
 #include "exec/module.h"
 #include "schedule/machine/profile_reader.h"
@@ -45,17 +44,12 @@ struct Job {
 };
 
 ExecuteOptions execute_options(const Options& options) {
-  ExecuteOptions result;
-  result.mode = options.text("mode") == "threads" ? ExecutionMode::Threads : ExecutionMode::Interp;
-  result.compute_slots = result.mode == ExecutionMode::Threads ? std::max(1u, std::thread::hardware_concurrency()) : 1;
-  if (options.text("clock") == "thread" && result.mode == ExecutionMode::Threads)
-    throw usage_error("--clock thread: the threads of --mode threads have no time in common", "--mode interp");
+  ExecuteOptions result = backend_options(options);
+  if (options.text("clock") == "thread" && result.mode != ExecutionMode::Interp)
+    throw usage_error("--clock thread: only one thread that does everything has a time of its own", "--backend cpu --mode interp");
   result.clock = options.text("clock") == "thread" ? StampClock::ThreadTime : StampClock::Wall;
   result.warm_up = static_cast<std::uint32_t>(options.whole("warmup", kWarmUp));
   result.steps = static_cast<std::uint32_t>(options.whole("steps", kSteps));
-  result.seed = static_cast<std::uint64_t>(options.whole("seed", 1));
-  result.deadline = std::chrono::seconds(options.whole("timeout", 0));
-  result.text = training_text(options);
   return result;
 }
 
@@ -203,7 +197,7 @@ Exit run_calibrate(const Options& options, Session& session) {
   AtomicFile file(path, options.flag("force") ? AtomicFile::Overwrite::Allow : AtomicFile::Overwrite::Refuse);  // refused before any work
   ExecuteOptions execute = execute_options(options);
   execute.stop = &stop.flag();
-  const std::unique_ptr<Backend> backend = load_cpu_backend();
+  const std::unique_ptr<Backend> backend = load_backend(backend_of(options));
   Calibration calibration(machine_named(options.text("machine", kBase)), execute, std::move(job.work));
   const auto rounds = static_cast<std::uint32_t>(options.whole("rounds", kRounds));
   while (calibration.rounds() < rounds) {

@@ -33,6 +33,11 @@ std::string database_state(const std::string& path) {
   return ::access(folder.c_str(), W_OK) == 0 ? "not there yet" : std::string("cannot be created: ") + std::strerror(errno);
 }
 
+std::string found_module(BackendKind kind, const char* otherwise) {
+  const std::string path = module_path(kind);
+  return path.empty() ? otherwise : path;
+}
+
 std::string machines() {
   std::string list;
   for (const std::string& name : machine_presets()) list += (list.empty() ? "" : ", ") + name;
@@ -55,8 +60,8 @@ std::vector<Finding> findings(const Options& options) {
       {"database_file_system", file_system_type(folder)},
       {"cpus", std::to_string(std::thread::hardware_concurrency())},
       {"simulate", "built in"},
-      {"execute", cpu_module_path().empty() ? "no execution module found: apt install libtorch-dev and build again" : cpu_module_path()},
-      {"cuda", "not built in this version"}};
+      {"execute", found_module(BackendKind::Cpu, "no execution module found: apt install libtorch-dev and build again")},
+      {"cuda", found_module(BackendKind::Cuda, "no execution module found: build with -DSTEPTWIN_CUDA=ON (README)")}};
 }
 
 }  // namespace

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <utility>
 
+#include "cli/backend_options.h"
 #include "cli/commands/commands.h"
 #include "cli/common.h"
 #include "cli/errors.h"
@@ -15,23 +15,16 @@
 #include "cli/run_record.h"
 #include "cli/signals.h"
 #include "cli/simulation.h"
-#include "cli/training_text.h"
-#include "exec/module.h"
 
 namespace steptwin {
 
 namespace {
 
 ExecuteOptions execute_options(const Options& options) {
-  ExecuteOptions result;
-  result.mode = options.text("mode") == "threads" ? ExecutionMode::Threads : ExecutionMode::Interp;
-  result.compute_slots = result.mode == ExecutionMode::Threads ? std::max(1u, std::thread::hardware_concurrency()) : 1;
+  ExecuteOptions result = backend_options(options);
   result.warm_up = static_cast<std::uint32_t>(options.whole("warmup", 0));
   result.steps = static_cast<std::uint32_t>(options.whole("steps", 1));
-  result.seed = static_cast<std::uint64_t>(options.whole("seed", 1));
-  result.deadline = std::chrono::seconds(options.whole("timeout", 0));
   result.keep_gradients = options.flag("check");
-  result.text = training_text(options);
   return result;
 }
 
@@ -87,7 +80,8 @@ RunInfo execution_info(const Job& job, const ExecutionRun& run) {
   if (run.prediction.key) info.sim_of_uid = run.prediction.key->uid;
   nlohmann::ordered_json machine;
   machine["mode"] = run.mode;
-  machine["compute_slots"] = job.execute.compute_slots;
+  if (run.backend == "cpu") machine["compute_slots"] = job.execute.compute_slots;
+  if (job.execute.partitions > 0) machine["partitions"] = job.execute.partitions;
   machine["environment"] = nlohmann::ordered_json::parse(job.backend->environment(), nullptr, false);
   info.machine_json = machine.dump();
   return info;
@@ -140,7 +134,9 @@ std::optional<Exit> execute_and_store(Job& job, ExecutionRun& run) {
 GradientCheck check_run(const Job& job, const ExecutionRun& run) {
   const Subject& subject = run.prediction.subject;
   const ExecutionResult plain = job.backend->run_plain(subject.schedule, job.execute);
-  if (!subject.scenario || subject.scenario->compute == DType::Fp32) return check_against_plain(subject.schedule, run.result, plain);
+  if (!subject.scenario || subject.scenario->compute == DType::Fp32) {
+    return check_against_plain(subject.schedule, run.result, plain, run.backend == "cpu" ? PlainDevice::Same : PlainDevice::Other);
+  }
   SubjectRequest wide = job.request;
   wide.overrides.push_back({"precision.compute", "fp32"});
   const ExecutionResult reference = job.backend->run_plain(load_subject(wide).schedule, job.execute);
@@ -196,10 +192,10 @@ Exit run_execute(const Options& options, Session& session) {
   ExecutionRun run;
   run.prediction.subject = sound_subject(job);
   job.execute = execute_options(options);
-  job.backend = load_cpu_backend();
+  job.backend = load_backend(backend_of(options));
   run.name = run.prediction.subject.name;
-  run.mode = job.execute.mode == ExecutionMode::Threads ? "threads" : "interp";
   run.backend = job.backend->name();
+  run.mode = name_of(job.execute.mode);
   run.warm_up = job.execute.warm_up, run.steps = job.execute.steps;
   if (const auto& machine = run.prediction.subject.machine; machine && machine->measured && machine->measured->mode != run.mode)
     session.messages.warning(fmt::format("the machine profile was calibrated for --mode {}, this is {}", machine->measured->mode, run.mode));

@@ -34,13 +34,23 @@ double seconds_of(clockid_t clock) {
 
 double us(Duration duration) { return static_cast<double>(ns(duration)) / 1e3; }
 
-// What serialises the ranks: one thread does everything, or so many compute ops at a time.
+// What serialises the ranks. Ranks that share a GPU without partitions: a large kernel fills it, so one at a time.
+std::pair<int, const char*> slots_of(const ExecuteOptions& execute) {
+  switch (execute.mode) {
+    case ExecutionMode::Interp: return {1, "interp: one thread does everything"};
+    case ExecutionMode::Threads: return {static_cast<int>(execute.compute_slots), "threads: a worker per rank and lane"};
+    case ExecutionMode::Streams: break;
+  }
+  if (execute.partitions > 0) return {0, "streams: every rank has its own multiprocessors"};
+  return {1, "streams: the ranks of a GPU share its multiprocessors"};
+}
+
 void set_slots(Host& host, const ExecuteOptions& execute, const Timing& turnaround, std::map<std::string, std::string>& sources) {
   const bool one_thread = execute.mode == ExecutionMode::Interp;
-  host.compute_slots = one_thread ? 1 : static_cast<int>(execute.compute_slots);
+  const auto [slots, mode] = slots_of(execute);
+  host.compute_slots = slots;
   host.slot_scope = one_thread ? SlotScope::Everything : SlotScope::Compute;
   host.turnaround = turnaround.time;
-  const char* const mode = one_thread ? "interp: one thread does everything" : "threads: a worker per rank and lane";
   sources["/host/compute_slots"] = sources["/host/slot_scope"] = mode;
   sources["/host/turnaround_us"] = one_thread
                                        ? fmt::format("measured: median of {} steps {:.1f} us, p10 {:.1f}, p90 {:.1f}", turnaround.samples,
@@ -78,7 +88,7 @@ Machine Calibration::machine(const std::string& backend) const {
   Machine machine = base_;
   MeasuredTables& tables = machine.measured.emplace();
   tables.backend = backend;
-  tables.mode = execute_.mode == ExecutionMode::Interp ? "interp" : "threads";
+  tables.mode = name_of(execute_.mode);
   tables.rounds = rounds_, tables.steps = execute_.steps, tables.warm_up = execute_.warm_up;
   tables.seed = static_cast<std::int64_t>(execute_.seed);
   tables.clock = execute_.clock == StampClock::ThreadTime ? "thread" : "wall";

@@ -1,23 +1,21 @@
 #include "exec/cpu/buffer_pool.h"
 
-#include <fmt/format.h>
-
-#include <cstdlib>
-#include <cstring>
-#include <limits>
+#include <algorithm>
 
 #include "schedule/base/error.h"
 
 namespace steptwin {
 namespace {
 
-constexpr std::int64_t kAlignment = 64;  // a cache line; every vector load of the CPU is aligned
+constexpr std::int64_t kAlignment = 64;  // sizes that differ by less share their memory
 
 std::int64_t rounded(std::int64_t bytes) { return (std::max<std::int64_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
 
-void BufferPool::FreeMemory::operator()(std::byte* data) const { std::free(data); }
+BufferPool::~BufferPool() {
+  for (const auto& [data, space] : memory_) source_.give_back(data, space);
+}
 
 const BufferPool::Level& BufferPool::level(Space space, Curve curve) const {
   return levels_[curve == Curve::Allocated ? 0 : 1][static_cast<std::size_t>(space)];
@@ -39,17 +37,15 @@ std::byte* BufferPool::take(const Block& block) {
     free.pop_back();
     return data;
   }
-  auto* const data = static_cast<std::byte*>(std::aligned_alloc(kAlignment, static_cast<std::size_t>(size)));
-  if (data == nullptr)
-    throw EnvironmentError(EnvironmentError::Kind::Memory, fmt::format("this computer has no memory for a buffer of {} bytes", block.bytes),
-                           "a smaller model or batch, or fewer ranks");
-  memory_.emplace_back(data);
+  std::byte* const data = source_.take(size, block.space);
+  memory_.emplace_back(data, block.space);
   reserved_[static_cast<std::size_t>(block.space)] += size;
   if (listener_) listener_({block.space, Curve::Reserved, block.category, 0, reserved_[static_cast<std::size_t>(block.space)]});
   return data;
 }
 
 BufferPool::Block* BufferPool::allocate(std::int64_t bytes, Space space, Category category, std::uint32_t home_lane) {
+  if (look_) look_();
   if (spare_.empty()) {
     blocks_.push_back(std::make_unique<Block>());
     spare_.push_back(blocks_.back().get());

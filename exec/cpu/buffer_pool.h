@@ -4,7 +4,7 @@
 //   allocated  blocks between allocate() and drop()
 //   active     the same plus dropped blocks that another lane still uses
 //   reserved   what was taken from the system
-// Blocks are aligned to 64 bytes. Not thread-safe: the owner holds a lock.
+// Not thread-safe: the owner holds a lock.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "exec/cpu/memory_source.h"
 #include "schedule/ir/schedule.h"
 #include "traces/trace.h"
 
@@ -40,9 +41,16 @@ class BufferPool {
     bool dropped = false;
   };
 
-  void listen(Listener listener) { listener_ = std::move(listener); }
+  explicit BufferPool(MemorySource& source = host_memory()) : source_(source) {}
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
 
-  // Throws EnvironmentError (Memory) when the system has no memory left.
+  void listen(Listener listener) { listener_ = std::move(listener); }
+  // Called before an allocation: whoever learns late that a use has ended (events of a device) calls end_use there.
+  void before_allocation(std::function<void()> look) { look_ = std::move(look); }
+
+  // Throws what the source throws when there is no memory left.
   Block* allocate(std::int64_t bytes, Space space, Category category, std::uint32_t home_lane);
   void drop(Block* block);                          // the owner's last use has been issued
   // An op of `lane` that uses it has been issued. True: the use is foreign and must be ended with end_use; otherwise the block may already
@@ -58,19 +66,18 @@ class BufferPool {
     std::array<std::int64_t, kCategories> categories{};
     std::int64_t total = 0;
   };
-  struct FreeMemory {
-    void operator()(std::byte* data) const;
-  };
   const Level& level(Space space, Curve curve) const;
   void change(const Block& block, Curve curve, std::int64_t bytes);
   void give_back(Block* block);
   std::byte* take(const Block& block);
 
+  MemorySource& source_;
   Listener listener_;
+  std::function<void()> look_;
   std::array<std::array<Level, kSpaces>, 2> levels_{};  // allocated, active
   std::array<std::int64_t, kSpaces> reserved_{};
   std::map<std::pair<std::uint32_t, std::int64_t>, std::vector<std::byte*>> free_[kSpaces];  // (home lane, bytes)
-  std::vector<std::unique_ptr<std::byte, FreeMemory>> memory_;
+  std::vector<std::pair<std::byte*, Space>> memory_;  // taken from the source
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<Block*> spare_;
 };

@@ -29,7 +29,7 @@ class CpuBackend final : public Backend {
  public:
   CpuBackend() {
     install_workspace_meter();
-    set_up_library();
+    set_up_library(Determinism::Bitwise);
   }
   std::string name() const override { return "cpu"; }
   std::string environment() const override { return environment_json(); }

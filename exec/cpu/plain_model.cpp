@@ -1,6 +1,7 @@
 #include "exec/cpu/plain_model.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 

@@ -1,20 +1,21 @@
 #include "exec/cpu/rank_memory.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "schedule/base/error.h"
 #include "schedule/ir/liveness.h"
 
 namespace steptwin {
 
-RankMemory::RankMemory(const Schedule& schedule, const Program& program, RankId rank, const std::vector<CommInstances>& comms)
-    : schedule_(schedule), program_(program), rank_(rank), comms_(comms), blocks_(program.buffers.size()), ops_(program.op_count) {
+RankMemory::RankMemory(const Schedule& schedule, const Program& program, RankId rank, const std::vector<CommInstances>& comms, MemorySource& source)
+    : schedule_(schedule), program_(program), rank_(rank), comms_(comms), source_(&source), pool_(std::make_unique<BufferPool>(source)),
+      blocks_(program.buffers.size()), ops_(program.op_count) {
   for (const Lifetime& life : lifetimes(schedule, program)) home_.push_back(life.home.valid() ? life.home.value : 0);
   for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
     if (!program.buffers[b].resident) continue;
     allocate(b);
-    std::memset(blocks_[b]->data, 0, static_cast<std::size_t>(program.buffers[b].bytes.value));
+    source.clear(blocks_[b]->data, program.buffers[b].bytes.value);
   }
 }
 
@@ -78,6 +79,8 @@ void RankMemory::end_op(std::uint32_t op) {
   ops_[op].foreign.clear();
 }
 
+std::vector<BufferPool::Block*> RankMemory::take_uses(std::uint32_t op) { return std::exchange(ops_[op].foreign, {}); }
+
 MemberMemory RankMemory::member_memory(std::uint32_t op) const {
   MemberMemory memory;
   for (const BoundAccess& access : ops_[op].operands) {
@@ -90,7 +93,9 @@ MemberMemory RankMemory::member_memory(std::uint32_t op) const {
 bool RankMemory::does_work(std::uint32_t op) const {
   const OpMemory& memory = ops_[op];
   if (memory.guard == nullptr) return true;
-  return std::any_of(memory.guard, memory.guard + memory.guard_bytes, [](std::byte b) { return b != std::byte{0}; });
+  std::vector<std::byte> value(static_cast<std::size_t>(memory.guard_bytes));
+  source_->read(value.data(), memory.guard, memory.guard_bytes);
+  return std::any_of(value.begin(), value.end(), [](std::byte b) { return b != std::byte{0}; });
 }
 
 std::byte* RankMemory::resident(std::uint32_t buffer) const {

@@ -17,10 +17,12 @@ namespace steptwin {
 class RankMemory {
  public:
   // `comms`: the expanded communicators of the schedule. Allocates the resident buffers, zeroed.
-  RankMemory(const Schedule& schedule, const Program& program, RankId rank, const std::vector<CommInstances>& comms);
+  RankMemory(const Schedule& schedule, const Program& program, RankId rank, const std::vector<CommInstances>& comms,
+             MemorySource& source = host_memory());
 
   BufferPool& pool() { return *pool_; }
   const BufferPool& pool() const { return *pool_; }
+  MemorySource& source() const { return *source_; }
   RankId rank() const { return rank_; }
 
   void allocate(std::uint32_t buffer);
@@ -28,6 +30,7 @@ class RankMemory {
   // Local op numbers. begin_op at its MARK, end_op when it has ended.
   void begin_op(std::uint32_t op);
   void end_op(std::uint32_t op);
+  std::vector<BufferPool::Block*> take_uses(std::uint32_t op);  // those that end_op would end: the caller ends them, later
 
   std::span<const BoundAccess> operands(std::uint32_t op) const { return ops_[op].operands; }
   MemberMemory member_memory(std::uint32_t op) const;
@@ -48,7 +51,8 @@ class RankMemory {
   const Program& program_;
   RankId rank_;
   const std::vector<CommInstances>& comms_;
-  std::unique_ptr<BufferPool> pool_ = std::make_unique<BufferPool>();
+  MemorySource* source_;
+  std::unique_ptr<BufferPool> pool_;
   std::vector<std::uint32_t> home_;             // [buffer] lane
   std::vector<BufferPool::Block*> blocks_;      // [buffer]
   std::vector<OpMemory> ops_;

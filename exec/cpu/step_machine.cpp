@@ -26,6 +26,7 @@ bool is_work(Kind kind) {
 StepMachine::StepMachine(const Schedule& schedule, const Matching& matching, const std::vector<InstructionList>& lists,
                          std::vector<RankMemory>& memories, std::uint32_t steps, Hooks hooks)
     : schedule_(schedule), matching_(matching), memories_(memories), steps_(steps), hooks_(std::move(hooks)) {
+  if (!hooks_.op_ended) hooks_.op_ended = [this](std::uint32_t rank, std::uint32_t op) { memories_[rank].end_op(op); };
   ranks_.resize(matching.ranks.size());
   instances_.resize(matching.instances.size());
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) set_up_rank(r, lists[matching.ranks[r].tables]);
@@ -115,6 +116,7 @@ void StepMachine::reach(std::uint32_t rank, std::uint32_t index, const Instructi
         lane.wait = LaneWait::Event;
         return;
       }
+      if (hooks_.wait) hooks_.wait(rank, index, lane.event);
       lane.wait_time = std::max(lane.wait_time, r.events[lane.event].time);
       ++lane.position;
       return;
@@ -202,7 +204,7 @@ bool StepMachine::host_step(std::uint32_t rank, const Instruction& instruction) 
       memories_[rank].begin_op(instruction.op);
       hooks_.marked(rank, r.step, instruction.op);
       return true;
-    case Kind::HostWait: return host_wait(r, instruction);
+    case Kind::HostWait: return host_wait(rank, instruction);
     case Kind::Launch:
     case Kind::Copy:
     case Kind::Collective:
@@ -214,8 +216,10 @@ bool StepMachine::host_step(std::uint32_t rank, const Instruction& instruction) 
   return true;
 }
 
-bool StepMachine::host_wait(RankState& r, const Instruction& instruction) {
+bool StepMachine::host_wait(std::uint32_t rank, const Instruction& instruction) {
+  RankState& r = ranks_[rank];
   if (instruction.value != Instruction::kNoEvent && !r.events[instruction.value].done) return false;
+  if (hooks_.has_happened && instruction.value != Instruction::kNoEvent && !hooks_.has_happened(rank, instruction.value)) return false;
   const std::int64_t now = hooks_.now();
   r.times[instruction.op] = {now, r.host_time, r.host_time, now};
   r.done[instruction.op] = true;
@@ -318,7 +322,7 @@ void StepMachine::finish_op(std::uint32_t rank, std::uint32_t op, std::int64_t e
   const OpNode& node = r.tables->nodes[op];
   LaneState& lane = r.lanes[node.lane];
   r.times[op].end = end;
-  memories_[rank].end_op(op);
+  hooks_.op_ended(rank, op);
   if ((node.flags & OpNode::kGrouped) != 0) {
     if (--lane.group_left == 0) finish_group(rank, node.lane, end);
     return;

@@ -42,6 +42,11 @@ class StepMachine {
     std::function<void(std::uint32_t rank, std::uint32_t step, const OpTimes* times)> step_done;
     std::function<void(std::uint32_t rank, std::uint32_t step, std::uint32_t op)> marked;  // the sample point of op
     std::function<std::int64_t()> now;  // ns since the start of the run
+    // A backend whose lanes run by themselves (CUDA streams) sets these. There an op "ends" when it has been put into its stream, and so
+    // does what waits for it; times of the device come from elsewhere.
+    std::function<void(std::uint32_t rank, std::uint32_t lane, std::uint32_t event)> wait;  // put it into the lane
+    std::function<bool(std::uint32_t rank, std::uint32_t event)> has_happened;              // on the device: a HostWait may return
+    std::function<void(std::uint32_t rank, std::uint32_t op)> op_ended;                     // default: ends the op's uses of memory
   };
 
   StepMachine(const Schedule& schedule, const Matching& matching, const std::vector<InstructionList>& lists, std::vector<RankMemory>& memories,
@@ -113,7 +118,7 @@ class StepMachine {
   bool issue_op(std::uint32_t rank);
   bool host_step(std::uint32_t rank, const Instruction& instruction);
   bool host_step_named(std::uint32_t rank, const Instruction& instruction);  // what it throws says rank and op
-  bool host_wait(RankState& r, const Instruction& instruction);
+  bool host_wait(std::uint32_t rank, const Instruction& instruction);
   void enqueue(std::uint32_t rank, const Instruction& instruction);
   void complete_event(std::uint32_t rank, std::uint32_t event, std::int64_t time);
   void post(std::uint32_t rank, std::uint32_t op);

@@ -1,20 +1,12 @@
 #include "exec/cpu/training_state.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace steptwin {
 namespace {
 
 bool is_ids(const Schedule& schedule, const Buffer& buffer, const char* name) {
   return buffer.resident && buffer.category == Category::Input && buffer.layout.valid() && schedule.name(buffer.name) == name;
-}
-
-std::vector<float> values_of(const TensorSpec& tensor, const std::byte* buffer) {
-  const std::int64_t elements = tensor.bytes().value / size_of(tensor.dtype);
-  std::vector<float> values(static_cast<std::size_t>(elements));
-  convert(reinterpret_cast<std::byte*>(values.data()), DType::Fp32, buffer + tensor.offset.value, tensor.dtype, elements);
-  return values;
 }
 
 }  // namespace
@@ -46,7 +38,7 @@ void TrainingState::find_losses(std::uint32_t rank) {
         losses_[rank].ops.push_back(op);
     }
   }
-  losses_[rank].steps.assign(options_.warm_up + std::size_t{options_.steps}, std::vector<double>(losses_[rank].ops.size()));
+  losses_[rank].steps.assign(options_.warm_up + std::size_t{options_.steps}, std::vector<float>(losses_[rank].ops.size()));
 }
 
 void TrainingState::initialise_parameters() {
@@ -56,8 +48,11 @@ void TrainingState::initialise_parameters() {
       const Buffer& buffer = p.buffers[b];
       const bool master = buffer.category == Category::Optimizer && schedule_.name(buffer.name).ends_with(".master");
       if (!buffer.resident || !buffer.layout.valid() || (buffer.category != Category::Param && !master)) continue;
-      for (const TensorSpec& tensor : schedule_.layouts[buffer.layout.value].tensors)
-        initialise_parameter(drawn_as(schedule_, tensor.name), tensor, memories_[r].resident(b) + tensor.offset.value, options_.seed);
+      for (const TensorSpec& tensor : schedule_.layouts[buffer.layout.value].tensors) {
+        std::vector<std::byte> values(static_cast<std::size_t>(tensor.bytes().value));
+        initialise_parameter(drawn_as(schedule_, tensor.name), tensor, values.data(), options_.seed);
+        memories_[r].source().write(memories_[r].resident(b) + tensor.offset.value, values.data(), tensor.bytes().value);
+      }
     }
   }
 }
@@ -68,7 +63,9 @@ void TrainingState::begin_step(std::uint32_t rank, std::uint32_t step) {
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
     for (const auto& [name, which] : {std::pair{"tokens", Ids::Tokens}, std::pair{"targets", Ids::Targets}}) {
       if (!is_ids(schedule_, p.buffers[b], name)) continue;
-      loader_.fill_step(step, dp, which, reinterpret_cast<std::int64_t*>(memories_[rank].resident(b)));
+      std::vector<std::int64_t> ids(static_cast<std::size_t>(p.buffers[b].bytes.value) / sizeof(std::int64_t));
+      loader_.fill_step(step, dp, which, ids.data());
+      memories_[rank].source().write(memories_[rank].resident(b), reinterpret_cast<const std::byte*>(ids.data()), p.buffers[b].bytes.value);
     }
   }
 }
@@ -99,9 +96,8 @@ void TrainingState::after_op(std::uint32_t rank, std::uint32_t step, std::uint32
   if (at == losses.ops.end() || *at != op) return;
   for (const BoundAccess& access : memories_[rank].operands(op)) {
     if (access.mode != AccessMode::Write || access.layout == nullptr || access.layout->name != "loss") continue;
-    float loss = 0;
-    std::memcpy(&loss, access.data, sizeof loss);
-    losses.steps[step][static_cast<std::size_t>(at - losses.ops.begin())] = static_cast<double>(loss);
+    float& loss = losses.steps[step][static_cast<std::size_t>(at - losses.ops.begin())];
+    memories_[rank].source().read_by_end_of_step(reinterpret_cast<std::byte*>(&loss), access.data, sizeof loss);
   }
 }
 
@@ -116,10 +112,19 @@ void TrainingState::end_step(std::uint32_t rank, std::uint32_t step) {
   }
 }
 
+std::vector<float> TrainingState::values_of(std::uint32_t rank, const TensorSpec& tensor, const std::byte* buffer) const {
+  const std::int64_t elements = tensor.bytes().value / size_of(tensor.dtype);
+  std::vector<std::byte> raw(static_cast<std::size_t>(tensor.bytes().value));
+  memories_[rank].source().read(raw.data(), buffer + tensor.offset.value, tensor.bytes().value);
+  std::vector<float> values(static_cast<std::size_t>(elements));
+  convert(reinterpret_cast<std::byte*>(values.data()), DType::Fp32, raw.data(), tensor.dtype, elements);
+  return values;
+}
+
 void TrainingState::capture(std::uint32_t rank, const Layout& layout, const std::byte* data) {
   const std::lock_guard lock(gradient_mutex_);
   for (const TensorSpec& tensor : layout.tensors) {
-    if (!gradients_[rank].contains(tensor.name)) gradients_[rank].emplace(tensor.name, values_of(tensor, data));
+    if (!gradients_[rank].contains(tensor.name)) gradients_[rank].emplace(tensor.name, values_of(rank, tensor, data));
   }
 }
 
@@ -129,7 +134,7 @@ std::vector<double> TrainingState::losses() const {
     double sum = 0;
     std::size_t count = 0;
     for (const RankLosses& rank : losses_) {
-      for (const double loss : rank.steps[step]) sum += loss;
+      for (const float loss : rank.steps[step]) sum += static_cast<double>(loss);
       count += rank.ops.size();
     }
     if (count > 0) result.push_back(sum / static_cast<double>(count));
@@ -152,7 +157,7 @@ std::vector<NamedValues> TrainingState::parameters() const {
       const Buffer& buffer = p.buffers[b];
       if (!buffer.resident || buffer.category != Category::Param || !buffer.layout.valid()) continue;
       for (const TensorSpec& tensor : schedule_.layouts[buffer.layout.value].tensors)
-        values.emplace(tensor.name, values_of(tensor, memories_[r].resident(b)));
+        values.emplace(tensor.name, values_of(r, tensor, memories_[r].resident(b)));
     }
   }
   return ranks;

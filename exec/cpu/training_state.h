@@ -34,11 +34,12 @@ class TrainingState {
  private:
   struct RankLosses {
     std::vector<std::uint32_t> ops;          // local ops that write a loss
-    std::vector<std::vector<double>> steps;  // [step][index into ops]
+    std::vector<std::vector<float>> steps;  // [step][index into ops]; filled by the end of the step
   };
   const Program& program(std::uint32_t rank) const;
   void find_losses(std::uint32_t rank);
   void capture(std::uint32_t rank, const Layout& layout, const std::byte* data);
+  std::vector<float> values_of(std::uint32_t rank, const TensorSpec& tensor, const std::byte* buffer) const;
   bool captures(std::uint32_t step) const { return options_.keep_gradients && step == 0; }
 
   const Schedule& schedule_;

@@ -92,9 +92,9 @@ std::string library_versions() {
                      cpu_capability(), at::get_num_threads(), openblas("openblas_get_config"), openblas("openblas_get_corename"));
 }
 
-void set_up_library() {
+void set_up_library(Determinism determinism) {
   at::set_num_threads(1);  // of the calling thread; worker threads follow OMP_NUM_THREADS, which is set before the module is loaded
-  at::globalContext().setDeterministicAlgorithms(true, false);
+  at::globalContext().setDeterministicAlgorithms(determinism == Determinism::Bitwise, false);
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2)
   at::globalContext().setDeterministicFillUninitializedMemory(false);  // its fills cost time and hide nothing here
 #endif

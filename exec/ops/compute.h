@@ -25,7 +25,8 @@ struct BoundAccess {
 struct StepContext {
   double loss_scale =
       1;  // multiplies the loss gradient: 1 / (micro-batches x data-parallel ranks), so that gradients sum to the mean loss's
-  std::int64_t step = 1;  // for Adam's bias correction, from 1
+  std::int64_t step = 1;     // for Adam's bias correction, from 1
+  std::int32_t device = -1;  // where the operands lie: a CUDA device, or -1: host memory
 };
 
 // Throws EnvironmentError (Kind::Device) when the segment, phase or operands are unknown to it; messages name the op.
@@ -54,7 +55,8 @@ void convert(std::byte* to, DType to_type, const std::byte* from, DType from_typ
 
 // Versions and thread settings of LibTorch and its BLAS, JSON.
 std::string library_versions();
-// One intra-op thread; deterministic algorithms. Call once before the first op.
-void set_up_library();
+// One intra-op thread. Bitwise: deterministic algorithms. Call once before the first op.
+enum class Determinism : std::uint8_t { None, Bitwise };
+void set_up_library(Determinism determinism);
 
 }  // namespace steptwin

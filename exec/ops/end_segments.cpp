@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "exec/ops/parts.h"
 #include "exec/ops/segments.h"
 
 namespace steptwin {
@@ -11,7 +12,7 @@ bool is_table(const BoundAccess& access) { return access.layout->tensors[access.
 
 void table_gradient(const Operands& operands, const BoundAccess& gradient, const TensorView& view, const at::Tensor& dy,
                     const at::Tensor& ids) {
-  contribute(operands, gradient, view, at::embedding_dense_backward(rows_of(dy), ids, view.shape[0], -1, false));
+  parts::contribute(tensor_at(operands, view), at::embedding_dense_backward(rows_of(dy), ids, view.shape[0], -1, false), which_of(gradient));
 }
 
 // Rows behind the sequence get no contribution: the first one writes zeros there.
@@ -47,32 +48,18 @@ class Head {
   at::Tensor weight_;
 };
 
-// mean over tokens of log(sum(exp(logits - max))) - (logits[target] - max); the softmax is made in place, in fp32.
 void Head::forward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& loss) const {
-  const at::Tensor rows = rows_of(norm_forward(operands_, x, param_, saved));
-  at::Tensor p = softmax_rows(saved);
-  if (weight_.scalar_type() == p.scalar_type()) {
-    at::mm_out(p, rows, weight_.t());
-  } else {
-    p.copy_(at::mm(rows, weight_.t()));
-  }
-  p.sub_(p.amax(-1, true));
-  const at::Tensor picked = p.gather(1, targets.unsqueeze(1));
-  p.exp_();
-  const at::Tensor sum = p.sum(-1, true);
-  tensor_at(operands_, operands_.only_tensor(loss)).copy_(sum.log().sub_(picked).mean().view({1}));
-  p.div_(sum);
+  const at::Tensor rows = rows_of(segment_norm(operands_, x, param_, saved));
+  parts::softmax_loss(rows, weight_, targets, softmax_rows(saved), tensor_at(operands_, operands_.only_tensor(loss)));
 }
 
 Head::WeightInputs Head::backward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& dx) const {
   WeightInputs inputs;
-  const at::Tensor p = softmax_rows(saved), index = targets.unsqueeze(1);
-  at::Tensor d = p.clone();
-  d.scatter_add_(1, index, at::full(index.sizes(), -1.0, p.options()));
-  inputs.d_logits = d.mul_(operands_.step().loss_scale / static_cast<double>(p.size(0))).to(weight_.scalar_type());
+  const at::Tensor p = softmax_rows(saved);
+  inputs.d_logits = parts::softmax_loss_backward(p, targets, operands_.step().loss_scale / static_cast<double>(p.size(0)), weight_);
   inputs.norm_out = rows_of(tensor_at(operands_, operands_.tensor(saved, "norm.out")));
-  const at::Tensor d_norm = at::mm(inputs.d_logits, weight_);
-  tensor_at(operands_, operands_.only_tensor(dx)).copy_(norm_backward(operands_, d_norm, x, param_, saved, inputs.sums));
+  const at::Tensor d_norm = parts::scores_backward(inputs.d_logits, weight_);
+  inputs.sums = segment_norm_backward(operands_, d_norm, x, param_, saved, {}, tensor_at(operands_, operands_.only_tensor(dx)));
   return inputs;
 }
 
@@ -89,12 +76,8 @@ Head::WeightInputs head_input_gradient(Operands& operands) {
 
 // `gradient` G of the head, then dT when the table is shared on this rank.
 void head_weight_gradients(Operands& operands, const BoundAccess& gradient, const BoundAccess* table, const Head::WeightInputs& inputs) {
-  const at::Tensor dw = at::mm(inputs.d_logits.t(), inputs.norm_out);
-  if (table != nullptr) {
-    contribute(operands, *table, operands.only_tensor(*table), dw);
-  } else {
-    contribute(operands, gradient, operands.tensor(gradient, "head.weight"), dw);
-  }
+  const at::Tensor sum = tensor_at(operands, table != nullptr ? operands.only_tensor(*table) : operands.tensor(gradient, "head.weight"));
+  parts::contribute_product(sum, inputs.d_logits, inputs.norm_out, which_of(table != nullptr ? *table : gradient));
   contribute_norm(operands, gradient, inputs.sums);
 }
 

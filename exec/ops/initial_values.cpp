@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <thread>
+#include <vector>
 
 #include "exec/ops/compute.h"
 #include "exec/ops/elements.h"
@@ -9,6 +11,7 @@
 namespace steptwin {
 namespace {
 
+constexpr std::int64_t kBlocksPerWorker = 4096;  // a million elements: below, starting a thread costs more than it saves
 constexpr double kWeightDeviation = 0.02;  // as GPT-2 and its descendants draw them
 
 // SplitMix64 (Steele, Lea, Flood 2014): word `index` of the stream `seed`.
@@ -48,13 +51,19 @@ float value_of(std::string_view name, std::uint64_t stream, std::int64_t element
 
 void initialise_parameter(const std::string& name, const TensorSpec& tensor, std::byte* data, std::uint64_t seed) {
   const std::uint64_t stream = stream_of(name, seed);
-  const std::int64_t elements = tensor.bytes().value / size_of(tensor.dtype);
-  float values[kBlock];
-  for (std::int64_t first = 0; first < elements; first += kBlock) {
-    const std::int64_t count = std::min(kBlock, elements - first);
-    for (std::int64_t i = 0; i < count; ++i) values[i] = value_of(name, stream, first + i);
-    store_block(values, count, data + first * size_of(tensor.dtype), tensor.dtype);
-  }
+  const std::int64_t elements = tensor.bytes().value / size_of(tensor.dtype), blocks = (elements + kBlock - 1) / kBlock;
+  const auto workers = std::clamp<std::int64_t>(blocks / kBlocksPerWorker, 1, std::max(1u, std::thread::hardware_concurrency()));
+  const auto draw = [&](std::int64_t worker) {
+    float values[kBlock];
+    for (std::int64_t block = worker; block < blocks; block += workers) {
+      const std::int64_t first = block * kBlock, count = std::min(kBlock, elements - first);
+      for (std::int64_t i = 0; i < count; ++i) values[i] = value_of(name, stream, first + i);
+      store_block(values, count, data + first * size_of(tensor.dtype), tensor.dtype);
+    }
+  };
+  std::vector<std::jthread> others;
+  for (std::int64_t worker = 1; worker < workers; ++worker) others.emplace_back(draw, worker);
+  draw(0);
 }
 
 }  // namespace steptwin

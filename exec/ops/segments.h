@@ -11,10 +11,7 @@
 #pragma once
 
 #include "exec/ops/operands.h"
-
-namespace at {
-class Tensor;
-}
+#include "exec/ops/parts.h"
 
 namespace steptwin {
 
@@ -33,19 +30,16 @@ void head_weight_grad(Operands& operands);
 void adam(Operands& operands);  // adam.cpp, no torch
 
 // Shared parts (tensor_parts.cpp).
-inline constexpr double kNormEpsilon = 1e-5;
 at::Tensor tensor_at(const Operands& operands, const TensorView& view);  // no copy
 at::Tensor ids_at(const Operands& operands, const BoundAccess& ids);     // flat int64; no copy
 at::Tensor to_fp32(const at::Tensor& t);                                 // itself when it is fp32
 at::Tensor rows_of(const at::Tensor& t);                                 // [.., n] as [rows, n]; contiguous
 // The segment's norm: writes norm.mean (LayerNorm), norm.rstd and norm.out into `saved`; returns norm.out, a view of it.
-at::Tensor norm_forward(const Operands& operands, const at::Tensor& x, const BoundAccess& param, const BoundAccess& saved);
-// dx (fp32); sums [vectors, h] in fp32: the gradients of gain and, for LayerNorm, bias.
-at::Tensor norm_backward(const Operands& operands, const at::Tensor& dy, const at::Tensor& x, const BoundAccess& param,
-                         const BoundAccess& saved, at::Tensor& sums);
-// A micro-batch's contribution to a gradient: copied by the step's first one, added by later ones (in fp32, rounded once to the gradient's
-// type).
-void contribute(const Operands& operands, const BoundAccess& gradient, const TensorView& view, const at::Tensor& value);
+at::Tensor segment_norm(const Operands& operands, const at::Tensor& x, const BoundAccess& param, const BoundAccess& saved);
+// Writes dx, plus `residual` where it is defined; returns sums (parts.h).
+at::Tensor segment_norm_backward(const Operands& operands, const at::Tensor& dy, const at::Tensor& x, const BoundAccess& param,
+                                 const BoundAccess& saved, const at::Tensor& residual, at::Tensor dx);
+parts::Contribution which_of(const BoundAccess& gradient);  // a micro-batch's contribution: First is a write, Later an update
 void contribute_norm(const Operands& operands, const BoundAccess& gradient, const at::Tensor& sums);
 
 // Writes or reads the tensors of K one after the other.

@@ -118,7 +118,7 @@ void with_thread_environment(char** argv) {
 
 int main(int argc, char** argv) {
   with_thread_environment(argv);
-  set_up_library();
+  set_up_library(Determinism::Bitwise);
   const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 7;
   const Scenario scenario = load_scenario(SOURCE_DIR "/scenarios/gpt2_pp4_small.json");
   const Schedule schedule = compile(scenario);

@@ -77,6 +77,6 @@ void convert(std::byte* to, DType to_type, const std::byte* from, DType from_typ
 }
 
 std::string library_versions() { return "{\"library\": \"fake\"}"; }
-void set_up_library() {}
+void set_up_library(Determinism) {}
 
 }  // namespace steptwin

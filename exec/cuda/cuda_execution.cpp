@@ -1,0 +1,458 @@
+#include "exec/cuda/cuda_execution.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <thread>
+
+#include "exec/cpu/failure.h"
+#include "exec/cuda/cuda_check.h"
+#include "exec/cuda/kernels.h"
+#include "exec/cuda/lane_guard.h"
+#include "schedule/base/error.h"
+#include "schedule/ir/text.h"
+
+namespace steptwin {
+namespace {
+
+cudaEvent_t new_event(unsigned flags) {
+  cudaEvent_t event = nullptr;
+  cuda_check(cudaEventCreateWithFlags(&event, flags), "create an event");
+  return event;
+}
+
+std::unique_ptr<Transport> transport_of(const Schedule& schedule, const ExecuteOptions& options, const std::vector<int>& devices) {
+  switch (options.transport) {
+    case TransportChoice::Nccl: return nccl_transport(schedule, devices);
+    case TransportChoice::Local:
+    case TransportChoice::Auto: break;
+  }
+  return local_transport();
+}
+
+// auto: one rank per GPU over NCCL where there are enough GPUs, else all ranks on the first.
+std::vector<int> devices_of(const ExecuteOptions& options, std::size_t ranks) {
+  int count = 0;
+  cuda_check(cudaGetDeviceCount(&count), "find a CUDA device");
+  if (count == 0) throw EnvironmentError(EnvironmentError::Kind::Device, "this computer has no CUDA device", "--backend cpu");
+  std::vector<int> devices(ranks, 0);
+  if (options.transport == TransportChoice::Local) return devices;
+  for (std::size_t r = 0; r < ranks; ++r) devices[r] = static_cast<int>(r % static_cast<std::size_t>(count));
+  if (options.transport == TransportChoice::Auto && static_cast<std::size_t>(count) < ranks) std::fill(devices.begin(), devices.end(), 0);
+  return devices;
+}
+
+}  // namespace
+
+CudaExecution::CudaExecution(const Schedule& schedule, const ExecuteOptions& options)
+    : schedule_(schedule), options_(options), matching_(match(schedule, Folding::None)), start_(std::chrono::steady_clock::now()), progress_(start_) {
+  for (const ProgramTables& tables : matching_.tables) {
+    lists_.push_back(lower(schedule, tables));
+    const std::vector<Diagnostic> problems = check_instructions(schedule, tables, lists_.back());
+    if (!problems.empty()) throw InternalError("lowering: " + problems.front().code + " " + problems.front().text);
+  }
+  for (const Communicator& comm : schedule.communicators) comms_.push_back(expand(schedule.mesh, comm));
+  for (std::uint32_t op = 0; op < schedule.ops.size(); ++op) labels_.push_back(print_op(schedule, OpId(op)));
+  const std::vector<int> devices = devices_of(options, matching_.ranks.size());
+  const bool spread = devices.size() > 1 && devices.front() != devices.back();
+  if (options.partitions > 0) {
+    if (spread) throw EnvironmentError(EnvironmentError::Kind::Device, "--partition divides one GPU, and these ranks have one each", "--transport local");
+    if (options.partitions < devices.size())
+      throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("{} partitions for {} ranks", options.partitions, devices.size()),
+                             fmt::format("--partition {}", devices.size()));
+    partitions_ = std::make_unique<SmPartitions>(devices.empty() ? 0 : devices.front(), options.partitions);
+  }
+  ranks_.resize(matching_.ranks.size());
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) ranks_[r].device = devices[r];
+  ExecuteOptions chosen;
+  chosen.transport = options.transport == TransportChoice::Auto && spread ? TransportChoice::Nccl : options.transport;
+  std::vector<int> by_rank(schedule.mesh.size(), 0);
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) by_rank[matching_.ranks[r].rank.value] = devices[r];
+  transport_ = transport_of(schedule, chosen, by_rank);
+  memories_.reserve(ranks_.size());
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) set_up_rank(r);
+  training_ = std::make_unique<TrainingState>(schedule, matching_, memories_, options);
+  recorder_ = std::make_unique<Recorder>(schedule, matching_, memories_, options.warm_up, options.steps, [this] { return now(); });
+  timeline_ = std::make_unique<Timeline>(schedule, matching_, lists_, options.warm_up + options.steps);
+  machine_ = std::make_unique<StepMachine>(schedule, matching_, lists_, memories_, options.warm_up + options.steps, hooks());
+}
+
+CudaExecution::~CudaExecution() {
+  for (const Rank& rank : ranks_) {
+    cudaSetDevice(rank.device);
+    cudaDeviceSynchronize();
+  }
+  machine_.reset();
+  recorder_.reset();
+  training_.reset();
+  memories_.clear();
+  transport_.reset();
+  for (Rank& rank : ranks_) {
+    cudaSetDevice(rank.device);
+    rank.memory.reset();
+    for (const auto& slot : rank.events)
+      for (const OpEvents& events : slot) cudaEventDestroy(events.reached), cudaEventDestroy(events.ended);
+    for (cudaEvent_t event : rank.base) cudaEventDestroy(event);
+    for (cudaEvent_t event : rank.whole) cudaEventDestroy(event);
+    for (cudaEvent_t event : rank.tails) cudaEventDestroy(event);
+    cudaEventDestroy(rank.opened);
+    for (cudaStream_t stream : rank.lanes) cudaStreamDestroy(stream);
+  }
+}
+
+const Program& CudaExecution::program(std::uint32_t rank) const {
+  return schedule_.programs[matching_.tables[matching_.ranks[rank].tables].program.value];
+}
+
+OpId CudaExecution::id_of(std::uint32_t rank, std::uint32_t op) const { return OpId(program(rank).first_op.value + op); }
+
+std::int64_t CudaExecution::now() const { return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - start_).count(); }
+
+void CudaExecution::make_streams(Rank& rank, const Program& p, std::uint32_t index) {
+  int lowest = 0, highest = 0;
+  cuda_check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "ask for stream priorities");
+  for (const Lane& lane : p.lanes) {
+    const int priority = lane.priority == Priority::High ? highest : lowest;
+    cudaStream_t stream = nullptr;
+    if (partitions_) {
+      stream = partitions_->stream(index, priority);
+    } else {
+      cuda_check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "create a stream");
+    }
+    rank.lanes.push_back(stream);
+    rank.tails.push_back(new_event(cudaEventDisableTiming));
+  }
+}
+
+void CudaExecution::set_up_rank(std::uint32_t index) {
+  Rank& rank = ranks_[index];
+  const Program& p = program(index);
+  cuda_check(cudaSetDevice(rank.device), "select the device");
+  make_streams(rank, p, index);
+  if (rank.lanes.empty()) throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("program {} has no lane", p.name));
+  rank.memory = std::make_unique<CudaMemory>(rank.device, rank.lanes.front());
+  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+    for (std::uint32_t op = 0; op < p.op_count; ++op) rank.events[slot].push_back({new_event(cudaEventDefault), new_event(cudaEventDefault)});
+    rank.issues[slot].resize(p.op_count);
+    rank.host_ends[slot].resize(p.op_count);
+    rank.base[slot] = new_event(cudaEventDefault);
+    rank.whole[slot] = new_event(cudaEventDefault);
+  }
+  rank.opened = new_event(cudaEventDisableTiming);
+  try {
+    memories_.emplace_back(schedule_, p, matching_.ranks[index].rank, comms_, *rank.memory);
+  } catch (...) {
+    rethrow_from(fmt::format("rank {} failed while allocating its resident buffers", matching_.ranks[index].rank.value));
+  }
+  memories_.back().pool().before_allocation([this, index] { end_uses(ranks_[index], false); });
+}
+
+StepMachine::Hooks CudaExecution::hooks() {
+  StepMachine::Hooks hooks;
+  hooks.begin_step = [this](std::uint32_t rank, std::uint32_t step) { begin_step(rank, step); };
+  hooks.step_done = [this](std::uint32_t rank, std::uint32_t step, const OpTimes* times) { step_enqueued(rank, step, times); };
+  hooks.marked = [this](std::uint32_t rank, std::uint32_t step, std::uint32_t op) {
+    recorder_->marked(rank, step, op);
+    if (std::holds_alternative<HostWait>(schedule_.ops[id_of(rank, op).value].body)) announce(rank, op);
+  };
+  hooks.now = [this] { return now(); };
+  hooks.wait = [this](std::uint32_t rank, std::uint32_t lane, std::uint32_t event) {
+    const InstructionList& list = lists_[matching_.ranks[rank].tables];
+    cuda_check(cudaStreamWaitEvent(ranks_[rank].lanes[lane], ended(rank, list.event_op[event]), 0), "wait for an event");
+  };
+  hooks.has_happened = [this](std::uint32_t rank, std::uint32_t event) {
+    const cudaError_t state = cudaEventQuery(ended(rank, lists_[matching_.ranks[rank].tables].event_op[event]));
+    if (state == cudaErrorNotReady) return device_waits_ = true, false;
+    cuda_check(state, "wait for an op");
+    return true;
+  };
+  hooks.op_ended = [this](std::uint32_t rank, std::uint32_t op) {
+    std::vector<BufferPool::Block*> uses = memories_[rank].take_uses(op);
+    if (!uses.empty()) ranks_[rank].uses.emplace_back(ended(rank, op), std::move(uses));
+  };
+  return hooks;
+}
+
+// ---- repetitions ------------------------------------------------------------------------------------------------------
+// The first lane has joined all others at the end of the repetition before; it loads the inputs, then the others follow it.
+void CudaExecution::begin_step(std::uint32_t index, std::uint32_t step) {
+  Rank& rank = ranks_[index];
+  const std::uint32_t slot = step % kSlots;
+  if (step >= kSlots) harvest(index, step - kSlots);
+  cuda_check(cudaSetDevice(rank.device), "select the device");
+  rank.memory->use_stream(rank.lanes.front());
+  rank.memory->open_slot(slot);
+  cuda_check(cudaEventRecord(rank.base[slot], rank.lanes.front()), "record an event");
+  if (step == 0) {
+    cuda_check(cudaEventSynchronize(rank.base[slot]), "start");
+    rank.base_time[slot] = now();
+  }
+  training_->begin_step(index, step);
+  cuda_check(cudaEventRecord(rank.opened, rank.lanes.front()), "record an event");
+  for (std::size_t lane = 1; lane < rank.lanes.size(); ++lane) cuda_check(cudaStreamWaitEvent(rank.lanes[lane], rank.opened, 0), "wait for an event");
+  rank.begun = step + 1;
+  recorder_->begin_step(index, step);
+}
+
+void CudaExecution::step_enqueued(std::uint32_t index, std::uint32_t step, const OpTimes* times) {
+  Rank& rank = ranks_[index];
+  const std::uint32_t slot = step % kSlots;
+  for (std::uint32_t op = 0; op < program(index).op_count; ++op) {
+    rank.issues[slot][op] = times[op].issue;
+    rank.host_ends[slot][op] = times[op].end;
+  }
+  for (std::size_t lane = 1; lane < rank.lanes.size(); ++lane) {
+    cuda_check(cudaEventRecord(rank.tails[lane], rank.lanes[lane]), "record an event");
+    cuda_check(cudaStreamWaitEvent(rank.lanes.front(), rank.tails[lane], 0), "wait for an event");
+  }
+  cuda_check(cudaEventRecord(rank.whole[slot], rank.lanes.front()), "record an event");
+  rank.memory->use_stream(rank.lanes.front());
+  training_->end_step(index, step);
+}
+
+void CudaExecution::await(cudaEvent_t event) {
+  for (;;) {
+    const cudaError_t state = cudaEventQuery(event);
+    if (state == cudaSuccess) return;
+    if (state != cudaErrorNotReady) {
+      std::string text = fmt::format("the device failed: {} ({})", cudaGetErrorString(state), cudaGetErrorName(state));
+      for (const std::string& line : positions()) text += "\n  " + line;
+      throw EnvironmentError(EnvironmentError::Kind::Device, text);
+    }
+    check_deadline();
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+void CudaExecution::harvest(std::uint32_t index, std::uint32_t step) {
+  Rank& rank = ranks_[index];
+  const std::uint32_t slot = step % kSlots;
+  await(rank.whole[slot]);
+  progress_ = std::chrono::steady_clock::now();
+  end_uses(rank, false);
+  rank.memory->deliver(slot);
+  const auto since_base = [&](cudaEvent_t event) {
+    float ms = 0;
+    cuda_check(cudaEventElapsedTime(&ms, rank.base[slot], event), "read an event's time");
+    return rank.base_time[slot] + static_cast<std::int64_t>(static_cast<double>(ms) * 1e6);
+  };
+  std::vector<Timeline::Measured> ops(program(index).op_count);
+  for (std::uint32_t op = 0; op < ops.size(); ++op) {
+    const OpBody& body = schedule_.ops[id_of(index, op).value].body;
+    ops[op].issue = rank.issues[slot][op];
+    const bool local = std::holds_alternative<Compute>(body) || std::holds_alternative<Copy>(body);
+    ops[op].end = std::holds_alternative<HostWait>(body) ? rank.host_ends[slot][op] : since_base(rank.events[slot][op].ended);
+    ops[op].reached = local ? since_base(rank.events[slot][op].reached) : ops[op].end;
+  }
+  timeline_->measured(index, step, std::move(ops));
+  rank.harvested = step + 1;
+  if (rank.begun > step + 1) {  // the next repetition's base: a chain of short distances keeps the digits of a float
+    const std::uint32_t next = (step + 1) % kSlots;
+    await(rank.base[next]);
+    rank.base_time[next] = since_base(rank.base[next]);
+  }
+}
+
+// Uses end in the order of their events only per lane, so all are looked at.
+void CudaExecution::end_uses(Rank& rank, bool all) {
+  BufferPool& pool = memories_[static_cast<std::size_t>(&rank - ranks_.data())].pool();
+  std::erase_if(rank.uses, [&](const auto& use) {
+    if (!all && cudaEventQuery(use.first) == cudaErrorNotReady) return false;
+    for (BufferPool::Block* block : use.second) pool.end_use(block);
+    return true;
+  });
+}
+
+// ---- issuing ----------------------------------------------------------------------------------------------------------
+void CudaExecution::announce(std::uint32_t rank, std::uint32_t op) const {
+  if (options_.before_op) options_.before_op(matching_.ranks[rank].rank, id_of(rank, op), machine_->step(rank));
+}
+
+template <class Work>
+void CudaExecution::at_op(std::uint32_t rank, std::uint32_t op, Work work) const {
+  try {
+    work();
+  } catch (...) {
+    rethrow_from(fmt::format("rank {} failed at op `{}` of step {}", matching_.ranks[rank].rank.value, labels_[id_of(rank, op).value], machine_->step(rank)));
+  }
+}
+
+void CudaExecution::put(const Task& task) {
+  machine_->began(task);
+  nvtxRangePushA(labels_[id_of(task.rank, task.op).value].c_str());
+  if (task.transfer) {
+    put_transfer(task);
+  } else {
+    put_local(task);
+  }
+  nvtxRangePop();
+  machine_->ended(task);
+}
+
+void CudaExecution::put_local(const Task& task) {
+  Rank& rank = ranks_[task.rank];
+  const cudaStream_t stream = rank.lanes[task.lane];
+  const OpEvents& events = rank.events[machine_->step(task.rank) % kSlots][task.op];
+  at_op(task.rank, task.op, [&] {
+    announce(task.rank, task.op);
+    cuda_check(cudaSetDevice(rank.device), "select the device");
+    rank.memory->use_stream(stream);
+    cuda_check(cudaEventRecord(events.reached, stream), "record an event");
+    if (memories_[task.rank].does_work(task.op)) {
+      const OpId id = id_of(task.rank, task.op);
+      const Op& op = schedule_.ops[id.value];
+      if (std::holds_alternative<Copy>(op.body)) {
+        copy(op, task, stream);
+      } else {
+        compute(task, id, stream);
+      }
+    }
+    cuda_check(cudaEventRecord(events.ended, stream), "record an event");
+  });
+  timeline_->enqueued(machine_->step(task.rank), {{task.rank, task.op}});
+}
+
+void CudaExecution::compute(const Task& task, OpId id, cudaStream_t stream) {
+  const auto operands = memories_[task.rank].operands(task.op);
+  if (operands.empty()) return;  // an op of a schedule text that only states its time
+  const std::uint32_t step = machine_->step(task.rank);
+  training_->before_op(task.rank, step, task.op);
+  StepContext context = training_->context(step);
+  context.device = ranks_[task.rank].device;
+  {
+    const LaneGuard guard(stream, context.device);
+    run_compute(schedule_, schedule_.program_of(id), id, operands, context);
+  }
+  training_->after_op(task.rank, step, task.op);
+}
+
+void CudaExecution::copy(const Op& op, const Task& task, cudaStream_t stream) {
+  const MemberMemory memory = memories_[task.rank].member_memory(task.op);
+  const Copy& body = std::get<Copy>(op.body);
+  if (memory.in.empty() || memory.out.empty()) return;
+  const FlatView::Stretch from = memory.in.from(0), to = memory.out.from(0);
+  const std::int64_t elements = memory.in.bytes() / size_of(body.from);
+  if (from.bytes != memory.in.bytes() || to.bytes != memory.out.bytes())
+    throw EnvironmentError(EnvironmentError::Kind::Device, "a copy has one source and one target");
+  if (to.bytes < elements * size_of(body.to))
+    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("a copy of {} elements does not fit {} bytes", elements, to.bytes));
+  if (body.from == body.to) {
+    cuda_check(cudaMemcpyAsync(to.data, from.data, static_cast<std::size_t>(from.bytes), cudaMemcpyDefault, stream), "copy");
+  } else {
+    kernels::convert(to.data, body.to, from.data, body.from, elements, stream);  // pinned memory is reachable from the device
+  }
+}
+
+void CudaExecution::put_transfer(const Task& task) {
+  const std::vector<TransferEnd> ends = machine_->ends_of(task);
+  const OpId id = id_of(task.rank, task.op);
+  const CommInstances& comm = comms_[comm_of(schedule_.ops[id.value].body).value];
+  std::vector<TransportMember> members;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> logged;
+  bool works = true;
+  for (const TransferEnd& end : ends) {
+    Rank& rank = ranks_[end.rank];
+    const std::uint32_t lane = matching_.tables[matching_.ranks[end.rank].tables].nodes[end.op].lane;
+    at_op(end.rank, end.op, [&] {
+      announce(end.rank, end.op);
+      rank.memory->use_stream(rank.lanes[lane]);
+      works = memories_[end.rank].does_work(end.op) && works;
+    });
+    const RankId number = matching_.ranks[end.rank].rank;
+    members.push_back({number, comm.member_of[number.value], rank.device, rank.lanes[lane], memories_[end.rank].member_memory(end.op)});
+    logged.emplace_back(end.rank, end.op);
+  }
+  at_op(ends.front().rank, ends.front().op, [&] {
+    if (works) transport_->move(schedule_.ops[id.value].body, members);
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      cuda_check(cudaSetDevice(members[i].device), "select the device");
+      cuda_check(cudaEventRecord(ended(ends[i].rank, ends[i].op), members[i].stream), "record an event");
+    }
+  });
+  timeline_->enqueued(machine_->step(task.rank), std::move(logged));
+}
+
+void CudaExecution::drive() {
+  StepMachine& machine = *machine_;
+  while (!machine.finished() && !stopped()) {
+    check_deadline();
+    machine.settle();
+    device_waits_ = false;
+    if (const auto transfer = machine.next_transfer()) {
+      put(*transfer);
+    } else if (const auto local = machine.next_local()) {
+      put(*local);
+    } else if (!machine.issue(StepMachine::RunAhead::Free) && !machine.finished()) {
+      if (!device_waits_) return;  // nothing can go on
+      std::this_thread::yield();
+    }
+  }
+}
+
+ExecutionResult CudaExecution::run() {
+  training_->initialise_parameters();
+  for (Rank& rank : ranks_) {
+    cuda_check(cudaSetDevice(rank.device), "select the device");
+    cuda_check(cudaDeviceSynchronize(), "load the parameters");
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) rank.memory->deliver(slot);
+  }
+  start_ = progress_ = std::chrono::steady_clock::now();
+  try {
+    machine_->start();
+    drive();
+    for (std::uint32_t r = 0; r < ranks_.size() && machine_->finished(); ++r)
+      while (ranks_[r].harvested < ranks_[r].begun) harvest(r, ranks_[r].harvested);
+  } catch (...) {
+    transport_->abort();
+    throw;
+  }
+  const auto times = timeline_->times();
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r)
+    for (std::uint32_t step = 0; step < times[r].size(); ++step) recorder_->step_done(r, step, times[r][step].data());
+  ExecutionResult result;
+  const Outcome end = outcome();
+  result.trace = recorder_->finish(end, machine_->ops_done());
+  result.trace.engine = "cuda";
+  if (end.status == Status::Ok) result.losses = training_->losses();
+  result.gradients = training_->gradients();
+  result.parameters = training_->parameters();
+  result.allocated = recorder_->allocated();
+  return result;
+}
+
+// ---- explanations -----------------------------------------------------------------------------------------------------
+std::vector<std::string> CudaExecution::positions() const {
+  const std::vector<std::string> host = machine_->positions();
+  std::vector<std::string> lines;
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+    lines.push_back(host[r]);
+    for (std::uint32_t step = ranks_[r].harvested; step < ranks_[r].begun; ++step) {
+      const auto& events = ranks_[r].events[step % kSlots];
+      std::uint32_t op = 0;
+      while (op < events.size() && (std::holds_alternative<HostWait>(schedule_.ops[id_of(r, op).value].body) || cudaEventQuery(events[op].ended) == cudaSuccess)) ++op;
+      if (op == events.size()) continue;
+      lines.back() += fmt::format("; its device has not ended `{}` of step {}", labels_[id_of(r, op).value], step);
+      break;
+    }
+  }
+  return lines;
+}
+
+Outcome CudaExecution::outcome() const {
+  Outcome outcome;
+  if (machine_->finished()) return outcome;
+  outcome.details = machine_->positions();
+  outcome.status = stopped() ? Status::Interrupted : Status::Deadlock;
+  outcome.text = stopped() ? "stopped by a signal" : "the step cannot go on: every rank waits for another";
+  return outcome;
+}
+
+void CudaExecution::check_deadline() {
+  if (options_.deadline.count() == 0 || std::chrono::steady_clock::now() - progress_ < options_.deadline) return;
+  std::string text = fmt::format("the deadline of {} ms passed", options_.deadline.count());
+  for (const std::string& line : positions()) text += "\n  " + line;
+  throw EnvironmentError(EnvironmentError::Kind::Device, text, "a longer --timeout, or look at the ops named above");
+}
+
+}  // namespace steptwin

@@ -1,0 +1,97 @@
+// One execution of a schedule on GPUs. One thread issues for all ranks, round-robin, in the order the step machine allows; an op "ends" for the
+// machine when it has been put into its stream, and the device does the waiting. Per rank: a stream per lane, an event pair per op (reached, ended),
+// a pool of memory whose foreign uses end when their events are seen complete at a later allocation. At most two repetitions are in flight.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+
+#include "exec/cuda/handles.h"
+#include "exec/backend.h"
+#include "exec/cpu/recorder.h"
+#include "exec/cpu/step_machine.h"
+#include "exec/cpu/training_state.h"
+#include "exec/cuda/cuda_memory.h"
+#include "exec/cuda/sm_partition.h"
+#include "exec/cuda/timeline.h"
+#include "exec/cuda/transport.h"
+
+namespace steptwin {
+
+class CudaExecution {
+ public:
+  // The schedule must be sound (verify). Throws EnvironmentError (Device, Memory), InternalError.
+  CudaExecution(const Schedule& schedule, const ExecuteOptions& options);
+  ~CudaExecution();
+  CudaExecution(const CudaExecution&) = delete;
+  CudaExecution& operator=(const CudaExecution&) = delete;
+
+  // A deadlock or the stop flag is an outcome of the trace. Throws EnvironmentError: an op failed (names rank and op), or the deadline passed.
+  ExecutionResult run();
+
+ private:
+  static constexpr std::uint32_t kSlots = 2;  // repetitions in flight
+  struct OpEvents {
+    EventHandle reached = nullptr, ended = nullptr;
+  };
+  struct Rank {
+    int device = 0;
+    std::vector<StreamHandle> lanes;
+    std::unique_ptr<CudaMemory> memory;
+    std::array<std::vector<OpEvents>, kSlots> events;  // [slot][op]
+    std::array<std::vector<std::int64_t>, kSlots> issues, host_ends;
+    std::array<EventHandle, kSlots> base{}, whole{};   // begin and end of a repetition
+    std::array<std::int64_t, kSlots> base_time{};      // ns since the start of the run
+    std::vector<EventHandle> tails;                    // [lane]
+    EventHandle opened = nullptr;
+    std::uint32_t harvested = 0;                       // repetitions whose times have been read
+    std::uint32_t begun = 0;
+    std::deque<std::pair<EventHandle, std::vector<BufferPool::Block*>>> uses;  // to end when the event has happened
+  };
+
+  void set_up_rank(std::uint32_t index);
+  void make_streams(Rank& rank, const Program& program, std::uint32_t index);
+  StepMachine::Hooks hooks();
+  void begin_step(std::uint32_t index, std::uint32_t step);
+  void step_enqueued(std::uint32_t index, std::uint32_t step, const OpTimes* times);
+  void harvest(std::uint32_t index, std::uint32_t step);
+  void await(EventHandle event);
+  void end_uses(Rank& rank, bool all);
+  void drive();
+  void put(const Task& task);
+  void put_local(const Task& task);
+  void put_transfer(const Task& task);
+  void compute(const Task& task, OpId id, StreamHandle stream);
+  void copy(const Op& op, const Task& task, StreamHandle stream);
+  void announce(std::uint32_t rank, std::uint32_t op) const;
+  template <class Work>
+  void at_op(std::uint32_t rank, std::uint32_t op, Work work) const;
+  EventHandle ended(std::uint32_t rank, std::uint32_t op) const { return ranks_[rank].events[machine_->step(rank) % kSlots][op].ended; }
+  OpId id_of(std::uint32_t rank, std::uint32_t op) const;
+  const Program& program(std::uint32_t rank) const;
+  void check_deadline();
+  bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
+  std::vector<std::string> positions() const;
+  Outcome outcome() const;
+  std::int64_t now() const;
+
+  const Schedule& schedule_;
+  const ExecuteOptions& options_;
+  Matching matching_;
+  std::vector<InstructionList> lists_;
+  std::vector<CommInstances> comms_;
+  std::vector<std::string> labels_;  // [op] for NVTX
+  std::unique_ptr<SmPartitions> partitions_;
+  std::vector<Rank> ranks_;
+  std::vector<RankMemory> memories_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<TrainingState> training_;
+  std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<Timeline> timeline_;
+  std::unique_ptr<StepMachine> machine_;
+  std::chrono::steady_clock::time_point start_, progress_;
+  bool device_waits_ = false;  // a HostWait has asked in vain since the last round
+};
+
+}  // namespace steptwin
