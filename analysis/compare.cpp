@@ -34,11 +34,12 @@ struct RunFacts {
 RunFacts facts_of(const Store& store, std::int64_t id) {
   RunFacts facts;
   facts.id = id;
-  store.for_each("SELECT kind, status, coalesce(schedule_digest, ''), coalesce(sim_of_uid, ''), steps, step_time_ns FROM runs WHERE id = ?1",
-                 {std::to_string(id)}, [&](const Row& row) {
-                   facts.kind = row.text(0), facts.status = row.text(1), facts.digest = row.text(2), facts.sim_of_uid = row.text(3);
-                   facts.steps = row.integer(4), facts.step_ns = row.real(5);
-                 });
+  store.for_each(
+      "SELECT kind, status, coalesce(schedule_digest, ''), coalesce(sim_of_uid, ''), steps, step_time_ns FROM runs WHERE id = ?1",
+      {std::to_string(id)}, [&](const Row& row) {
+        facts.kind = row.text(0), facts.status = row.text(1), facts.digest = row.text(2), facts.sim_of_uid = row.text(3);
+        facts.steps = row.integer(4), facts.step_ns = row.real(5);
+      });
   return facts;
 }
 
@@ -48,7 +49,8 @@ std::pair<RunFacts, RunFacts> pair_of(const Store& store, const std::vector<std:
   if (runs.size() > 1) {
     b = facts_of(store, runs[1]);
   } else {
-    if (a.kind != "exec" || a.sim_of_uid.empty()) throw refusal(fmt::format("run {} knows no prediction", a.id), "give two runs: a prediction and an execution");
+    if (a.kind != "exec" || a.sim_of_uid.empty())
+      throw refusal(fmt::format("run {} knows no prediction", a.id), "give two runs: a prediction and an execution");
     b = facts_of(store, store.resolve(a.sim_of_uid));
   }
   if (a.kind == "exec") std::swap(a, b);
@@ -56,7 +58,8 @@ std::pair<RunFacts, RunFacts> pair_of(const Store& store, const std::vector<std:
   for (const RunFacts& run : {a, b})
     if (run.status != "ok") throw refusal(fmt::format("run {} ended as {}", run.id, run.status));
   if (a.digest != b.digest)
-    throw refusal(fmt::format("runs {} and {} are of different schedules", a.id, b.id), "simulate the scenario of the execution, with the same --set");
+    throw refusal(fmt::format("runs {} and {} are of different schedules", a.id, b.id),
+                  "simulate the scenario of the execution, with the same --set");
   return {a, b};
 }
 
@@ -166,7 +169,8 @@ void judge_ops(std::vector<ComparedOp> ops, Comparison& result) {
   if (result.apart.ops > 0) result.apart.mean_absolute_error /= static_cast<double>(result.apart.ops);
   result.op_error_median = median(errors);
   for (const double error : errors) result.op_error_mean += error;
-  if (!errors.empty()) result.op_error_mean /= static_cast<double>(errors.size()), result.op_error_signed_mean /= static_cast<double>(errors.size());
+  if (!errors.empty())
+    result.op_error_mean /= static_cast<double>(errors.size()), result.op_error_signed_mean /= static_cast<double>(errors.size());
   result.kinds = finished(std::move(kinds));
   result.ranks = finished(std::move(ranks));
   result.stages = finished(std::move(stages));
@@ -196,10 +200,12 @@ void judge_steps(const Store& store, const RunFacts& sim, const RunFacts& exec, 
 
 void judge_peaks(const Store& store, const RunFacts& sim, const RunFacts& exec, Comparison& result) {
   store.for_each(
-      "SELECT m.rank, p.bytes, m.bytes FROM memory_peak m JOIN memory_peak p ON p.run_id = ?1 AND p.rank = m.rank AND p.space = m.space AND "
+      "SELECT m.rank, p.bytes, m.bytes FROM memory_peak m JOIN memory_peak p ON p.run_id = ?1 AND p.rank = m.rank AND p.space = m.space "
+      "AND "
       "p.curve = m.curve WHERE m.run_id = ?2 AND m.space = 'device' AND m.curve = 'allocated' ORDER BY m.rank",
-      {std::to_string(sim.id), std::to_string(exec.id)},
-      [&](const Row& row) { result.peaks.push_back({row.integer(0), row.integer(1), row.integer(2)}); });
+      {std::to_string(sim.id), std::to_string(exec.id)}, [&](const Row& row) {
+        result.peaks.push_back({row.integer(0), row.integer(1), row.integer(2)});
+      });
   for (const ComparedPeak& peak : result.peaks)
     if (std::fabs(peak.error()) > std::fabs(result.peak_memory_error)) result.peak_memory_error = peak.error();
 }

@@ -73,7 +73,8 @@ class Exporter {
                     [&](const Row& row) {
                       if (row.integer(0) != static_cast<std::int64_t>(stand_in_.size())) throw_damaged("the list of ranks");
                       const RankId rank(static_cast<std::uint32_t>(row.integer(0)));
-                      const RankId stand_in(static_cast<std::uint32_t>(checked_index(row.integer(1), UINT32_MAX, "the stand-in of a rank")));
+                      const RankId stand_in(
+                          static_cast<std::uint32_t>(checked_index(row.integer(1), UINT32_MAX, "the stand-in of a rank")));
                       stand_in_.push_back(stand_in);
                       describe_.push_back(describe(row.text(2), row.text(3)));
                       if (rank == stand_in) simulated.push_back(rank);

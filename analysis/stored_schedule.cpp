@@ -128,11 +128,13 @@ StoredSchedule load_schedule(const Store& store, const std::string& run, const s
         result.programs_.push_back({index_at(row, 0, UINT32_MAX, "the first op of a program"), {}});
         counts.push_back(index_at(row, 1, UINT32_MAX, "the ops of a program"));
       });
-  if (!std::is_sorted(result.programs_.begin(), result.programs_.end(), [](const auto& x, const auto& y) { return x.first_op < y.first_op; }))
+  if (!std::is_sorted(result.programs_.begin(), result.programs_.end(),
+                      [](const auto& x, const auto& y) { return x.first_op < y.first_op; }))
     throw_damaged("the order of the programs");
   result.lanes_.resize(counts.size());
-  store.for_each("SELECT program, name FROM lane WHERE schedule_id = ?1 ORDER BY program, lane", {schedule},
-                 [&](const Row& row) { result.lanes_[index_at(row, 0, counts.size(), "the program of a lane")].emplace_back(row.text(1)); });
+  store.for_each("SELECT program, name FROM lane WHERE schedule_id = ?1 ORDER BY program, lane", {schedule}, [&](const Row& row) {
+    result.lanes_[index_at(row, 0, counts.size(), "the program of a lane")].emplace_back(row.text(1));
+  });
   for (std::uint32_t p = 0; p < counts.size(); ++p) {
     auto& [first, ops] = result.programs_[p];
     store.for_each(kOps, {schedule, std::to_string(first), std::to_string(first + counts[p])}, [&, &list = ops, p](const Row& row) {

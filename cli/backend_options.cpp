@@ -14,7 +14,8 @@ BackendKind backend_of(const Options& options) {
   const bool cuda = options.text("backend") == "cuda";
   for (const char* name : {"transport", "partition"})
     if (!cuda && options.given(name)) throw usage_error(fmt::format("--{} is an option of the CUDA backend", name), "--backend cuda");
-  if (cuda && options.given("mode")) throw usage_error("--mode is an option of the CPU backend; on a GPU every lane is a stream", "leave --mode out");
+  if (cuda && options.given("mode"))
+    throw usage_error("--mode is an option of the CPU backend; on a GPU every lane is a stream", "leave --mode out");
   return cuda ? BackendKind::Cuda : BackendKind::Cpu;
 }
 
@@ -30,6 +31,7 @@ ExecuteOptions backend_options(const Options& options) {
   result.seed = static_cast<std::uint64_t>(options.whole("seed", 1));
   result.deadline = std::chrono::seconds(options.whole("timeout", 0));
   result.text = training_text(options);
+  if (options.given("data")) result.text_name = "training text " + options.text("data");
   return result;
 }
 

@@ -56,8 +56,9 @@ std::string table_line(const RowSummary& s, Micro micro) {
 
 std::string calibration_card(const CalibrationReport& report, Micro micro) {
   const MeasuredTables& t = *report.machine.measured;
-  std::string text = fmt::format("calibrated {} ({}): {} rounds of {} + {} steps in {}\n", t.backend, t.mode, t.rounds, t.warm_up, t.steps,
-                                 human_time(Duration(static_cast<std::int64_t>(report.seconds * 1e9)), micro));
+  std::string text =
+      fmt::format("calibrated {} ({}): {} round{} of {} + {} steps in {}\n", t.backend, t.mode, t.rounds, t.rounds == 1 ? "" : "s",
+                  t.warm_up, t.steps, human_time(Duration(static_cast<std::int64_t>(report.seconds * 1e9)), micro));
   for (const MeasuredSource& source : t.sources) text += fmt::format("  on {}\n", printable(source.scenario));
   text += fmt::format("\n  {} {:>5} {:>8} {:>10} {:>10} {:>9} {:>9}\n", pad_right("measured", 10), "rows", "samples", "shortest", "longest",
                       "spread", "worst");

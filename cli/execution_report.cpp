@@ -87,6 +87,8 @@ std::string execution_json(const ExecutionRun& run, JsonLayout layout) {
                      {"peak_allocated_bytes", peak_bytes(run.summary)},
                      {"predicted_peak_allocated_bytes", peak_bytes(run.prediction.summary)},
                      {"workspace_peak_bytes", run.result.workspace_peak}};
+  json["facts"] = Json::object();
+  for (const RunFact& fact : run.result.facts) json["facts"][fact.name] = fact.value;
   json["check"] = run.check ? check_json(*run.check) : Json(nullptr);
   json["environment"] = Json::parse(run.result.environment_json, nullptr, false);
   return json.dump(layout == JsonLayout::Pretty ? 2 : -1, ' ', false, Json::error_handler_t::replace) + "\n";
@@ -94,20 +96,28 @@ std::string execution_json(const ExecutionRun& run, JsonLayout layout) {
 
 std::string execution_card(const ExecutionRun& run, const Session& session) {
   const auto time = [&](Duration d) { return human_time(d, session.micro()); };
-  std::string text = fmt::format("{}   executed on {} ({}), {} ranks, {} step{}\n", run.name, run.backend, run.mode, run.summary.ranks.size(), run.steps,
-                                 run.steps == 1 ? "" : "s");
+  std::string text = fmt::format("{}   executed on {} ({}), {} ranks, {} step{}\n", run.name, run.backend, run.mode,
+                                 run.summary.ranks.size(), run.steps, run.steps == 1 ? "" : "s");
   text += loss_lines(run.result.losses);
   if (!run.step_times.empty()) {
     const auto [least, most] = std::minmax_element(run.step_times.begin(), run.step_times.end());
-    text += fmt::format("  step time      {} measured (median; {} to {}), {} predicted\n", time(median(run.step_times)), time(*least), time(*most),
-                        time(run.prediction.summary.step_time));
+    const RunSummary& predicted = run.prediction.summary;
+    text += fmt::format(
+        "  step time      {} measured (median; {} to {}), {}\n", time(median(run.step_times)), time(*least), time(*most),
+        predicted.makespan > Duration(0) ? time(predicted.step_time) + " predicted" : "no time predicted without --machine NAME");
   }
   text += fmt::format("  peak memory    {} measured, {} predicted (allocated, largest rank)\n", human_bytes(Bytes(peak_bytes(run.summary))),
                       human_bytes(Bytes(peak_bytes(run.prediction.summary))));
+  for (const RunFact& fact : run.result.facts) {
+    const std::string value = fact.unit == "B"    ? human_bytes(Bytes(static_cast<std::int64_t>(fact.value)))
+                              : fact.unit == "ns" ? time(Duration(static_cast<std::int64_t>(fact.value)))
+                                                  : fmt::format("{}", fact.value);
+    text += fmt::format("  {:<14} {}\n", fact.label, value);
+  }
   if (run.check)
     text += fmt::format("  check          {} ({} gradients; loss differs by {:.1e}; largest share of the allowance {:.3g}: {})\n",
-                        run.check->holds ? "equal to the plain model" : "DIFFERS from the plain model", run.check->tensors, run.check->loss_difference,
-                        run.check->worst_use, run.check->worst);
+                        run.check->holds ? "equal to the plain model" : "DIFFERS from the plain model", run.check->tensors,
+                        run.check->loss_difference, run.check->worst_use, run.check->worst);
   return text;
 }
 

@@ -9,10 +9,14 @@
 
 #include "cli/format.h"
 #include "schedule/base/error.h"
+#include "schedule/ir/liveness.h"
+#include "traces/trace.h"
 
 namespace steptwin {
 
 namespace {
+
+constexpr double kMostBytes = 0x1p62;
 
 // The value of "MemAvailable:   123 kB" in /proc/meminfo.
 std::optional<std::int64_t> free_memory() {
@@ -44,6 +48,15 @@ std::optional<std::int64_t> process_memory() {
   return static_cast<std::int64_t>(limit.rlim_cur);
 }
 
+void require(double bytes, const std::string& what, const std::string& help) {
+  const std::optional<Bytes> available = available_memory();
+  if (!available || bytes <= static_cast<double>(available->value)) return;
+  throw EnvironmentError(EnvironmentError::Kind::Memory,
+                         fmt::format("{} {}, but this computer has {} free", what,
+                                     human_bytes(Bytes(static_cast<std::int64_t>(std::min(bytes, kMostBytes)))), human_bytes(*available)),
+                         help);
+}
+
 }  // namespace
 
 std::optional<Bytes> available_memory() {
@@ -55,14 +68,22 @@ std::optional<Bytes> available_memory() {
 }
 
 void require_memory(double ops, double bytes_per_op) {
-  const std::optional<Bytes> available = available_memory();
-  const double needed = ops * bytes_per_op;
-  if (!available || needed <= static_cast<double>(available->value)) return;
-  throw EnvironmentError(EnvironmentError::Kind::Memory,
-                         fmt::format("a schedule of about {} ops takes about {}, but this computer has {} free",
-                                     human_count(static_cast<std::int64_t>(ops)), human_bytes(Bytes(static_cast<std::int64_t>(needed))),
-                                     human_bytes(*available)),
-                         "fewer micro-batches make fewer ops; --trace summary needs less memory");
+  require(ops * bytes_per_op, fmt::format("a schedule of about {} ops takes about", human_count(static_cast<std::int64_t>(ops))),
+          "fewer micro-batches make fewer ops; --trace summary needs less memory");
+}
+
+void require_execution_memory(const Schedule& schedule, std::uint32_t steps) {
+  double buffers = 0, spans = 0;
+  for (const Program& program : schedule.programs) {
+    const auto ranks = static_cast<double>(program.ranks.size());
+    for (std::size_t s = 0; s < kSpaces; ++s) {
+      const std::vector<Bytes> curve = allocated_curve(schedule, program, static_cast<Space>(s));
+      if (!curve.empty()) buffers += ranks * static_cast<double>(std::max_element(curve.begin(), curve.end())->value);
+    }
+    spans += ranks * static_cast<double>(sizeof(Span)) * program.op_count * steps;
+  }
+  require(buffers + spans, "the buffers of all ranks and the spans of the measured steps take at least",
+          "a smaller model or batch, fewer ranks, or fewer --steps; all ranks share the memory of this computer");
 }
 
 }  // namespace steptwin

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "schedule/base/units.h"
+#include "schedule/ir/schedule.h"
 
 namespace steptwin {
 
@@ -13,5 +14,9 @@ std::optional<Bytes> available_memory();
 
 // EnvironmentError (Memory) when about `ops` ops of `bytes_per_op` cannot fit.
 void require_memory(double ops, double bytes_per_op);
+
+// EnvironmentError (Memory) when an execution in this computer's memory cannot fit: the `allocated` peaks of all ranks, in all spaces, and
+// the spans of the measured steps. A lower bound: temporaries, and what lanes do not lend to each other, come on top.
+void require_execution_memory(const Schedule& schedule, std::uint32_t steps);
 
 }  // namespace steptwin

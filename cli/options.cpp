@@ -33,6 +33,7 @@ const std::vector<OptionSpec>& option_table() {
       {"seed", 0, ValueKind::Whole, "N", "calibrate", "seed of parameters and data (default 1)"},
       {"mode", 0, ValueKind::Choice, "interp|threads", "execute calibrate", "one thread for all ranks, or a worker per rank and lane (default interp)"},
       {"data", 0, ValueKind::Text, "FILE", "execute calibrate", "training text, read as bytes (default: a text that ships with steptwin)"},
+      {"no-verify", 0, ValueKind::Flag, "", "execute", "run a schedule that verify rejects, to see what happens; one that makes no sense at all is still refused"},
       {"check", 0, ValueKind::Flag, "", "execute", "compare loss and gradients with the plain model; exit 1 when they differ"},
       {"timeout", 0, ValueKind::Whole, "S", "execute calibrate", "seconds a step may take (default no limit)"},
       {"max-error", 0, ValueKind::Text, "PERCENT", "compare", "exit 1 when step time, median op or peak memory is off by more"},

@@ -73,8 +73,9 @@ std::string memory_line(const SimulationRun& run, Micro micro) {
                         peak->bytes > capacity ? "OUT OF MEMORY" : "headroom " + human_bytes(capacity - peak->bytes));
   }
   // The curve is on the clock of the host, which may be far ahead of the device.
-  text += peak->op_name.empty() ? "\n              resident"
-                                : fmt::format("\n              at the issue of {} ({})", peak->op_name, human_time(peak->at.time_since_epoch(), micro));
+  text += peak->op_name.empty()
+              ? "\n              resident"
+              : fmt::format("\n              at the issue of {} ({})", peak->op_name, human_time(peak->at.time_since_epoch(), micro));
   for (std::size_t i = 0; i < peak->categories.size() && i < 4; ++i) {
     text += fmt::format("{} {} {}", i == 0 ? ":" : ",", peak->categories[i].first, human_bytes(peak->categories[i].second));
   }

@@ -1,5 +1,7 @@
 #include "cli/simulation.h"
 
+#include <fmt/core.h>
+
 #include <utility>
 
 #include "cli/errors.h"
@@ -35,14 +37,18 @@ std::unique_ptr<CostModel> cost_model_of(const Subject& subject) {
   return stated_costs();
 }
 
+std::uint32_t repetitions(const Options& options, const char* name, std::int64_t fallback) {
+  const std::int64_t number = options.whole(name, fallback);
+  if (number > kMostSteps) throw usage_error(fmt::format("--{} {}: at most {}", name, number, kMostSteps));
+  return static_cast<std::uint32_t>(number);
+}
+
 SimulateOptions simulate_options(const Options& options, const Subject& subject) {
   SimulateOptions result;
   result.engine = engine_choice(options.text("engine"));
   result.fold = fold_choice(options.text("fold"));
   result.detail = options.text("trace") == "summary" ? TraceDetail::Summary : TraceDetail::Full;
-  const std::int64_t steps = options.whole("steps", subject.scenario ? subject.scenario->steps : 1);
-  if (steps > kMostSteps) throw usage_error("--steps " + std::to_string(steps) + ": at most " + std::to_string(kMostSteps));
-  result.steps = static_cast<std::uint32_t>(steps);
+  result.steps = repetitions(options, "steps", subject.scenario ? subject.scenario->steps : 1);
   result.guard_value = !(subject.scenario && subject.scenario->assume_overflow);
   return result;
 }

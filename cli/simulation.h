@@ -15,6 +15,9 @@ namespace steptwin {
 // schedule text.
 std::unique_ptr<CostModel> cost_model_of(const Subject& subject);
 
+// --steps, --warmup: at most 10,000.
+std::uint32_t repetitions(const Options& options, const char* name, std::int64_t fallback);
+
 // --engine, --fold, --trace, --steps (else the scenario's) and the scenario's overflow assumption.
 SimulateOptions simulate_options(const Options& options, const Subject& subject);
 

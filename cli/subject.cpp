@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "cli/errors.h"
@@ -136,6 +138,16 @@ Judgement judge(const Schedule& schedule) {
       judgement.verdict = Verdict::Deadlock;
   }
   return judgement;
+}
+
+bool is_structurally_sound(const Schedule& schedule) {
+  static const std::set<std::string_view> kTolerable{"COMM-ORDER", "MISSING-SEND", "MISSING-RECV", "SIZE",  "DUP-SEND", "MESSAGE-ORDER",
+                                                     "GROUP-SPLIT", "USE-BEFORE-WRITE", "RACE", "GUARD", "DEADLOCK"};
+  VerifyOptions all;
+  all.limit = 1'000'000;
+  const std::vector<Diagnostic> problems = verify(schedule, all);
+  return std::all_of(problems.begin(), problems.end(),
+                     [](const Diagnostic& p) { return p.severity != Severity::Error || kTolerable.contains(p.code); });
 }
 
 }  // namespace steptwin

@@ -51,5 +51,7 @@ struct Judgement {
   std::vector<Diagnostic> problems;
 };
 Judgement judge(const Schedule& schedule);
+// Every id in range, labels and members that exist, buffers that hold their layouts: what engines and executors rely on.
+bool is_structurally_sound(const Schedule& schedule);
 
 }  // namespace steptwin

@@ -44,27 +44,35 @@ if(NOT NCCL_INCLUDE_DIR OR NOT NCCL_LIBRARY)
   return()
 endif()
 
-file(GLOB cuda_sources CONFIGURE_DEPENDS exec/cuda/*.cpp exec/cuda/*.cu exec/ops/*.cpp exec/comm/*.cpp)
-list(FILTER cuda_sources EXCLUDE REGEX "exec/ops/cpu_")
-set(core_sources buffer_pool data_loader failure memory_source plain_model rank_memory recorder step_machine training_state)
-list(TRANSFORM core_sources REPLACE "(.+)" "exec/cpu/\\1.cpp")
+# The core runs a schedule on streams and knows no torch; the module adds LibTorch's layers and the door.
+file(GLOB core_sources CONFIGURE_DEPENDS exec/cuda/*.cpp exec/cuda/*.cu exec/comm/*.cpp)
+list(FILTER core_sources EXCLUDE REGEX "exec/cuda/(cuda_parts|module_entry)\\.cpp$")
+foreach(name buffer_pool data_loader failure memory_source rank_memory recorder step_machine training_state)
+  list(APPEND core_sources exec/cpu/${name}.cpp)
+endforeach()
+file(GLOB layer_sources CONFIGURE_DEPENDS exec/ops/*.cpp)
+list(FILTER layer_sources EXCLUDE REGEX "exec/ops/cpu_")
 foreach(target st_base st_ir st_traces st_exec)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endforeach()
 # Kernels are C++17: CMake 3.25 does not know that nvcc 13 speaks C++20.
-add_library(steptwin_cuda SHARED ${cuda_sources} ${core_sources})
-set_target_properties(steptwin_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR} CUDA_SEPARABLE_COMPILATION OFF CUDA_STANDARD 17
-                      BUILD_RPATH "${torch_dir}/lib;${torch_dir}/../nvidia/cu13/lib;${torch_dir}/../nvidia/nccl/lib")
-# Warnings of steptwin_flags are the host compiler's; nvcc gets its own options.
-target_include_directories(steptwin_cuda PRIVATE ${CMAKE_SOURCE_DIR})
-target_include_directories(steptwin_cuda SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
+add_library(steptwin_cuda_core STATIC ${core_sources})
+set_target_properties(steptwin_cuda_core PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 17)
+target_include_directories(steptwin_cuda_core PUBLIC ${CMAKE_SOURCE_DIR})
+target_include_directories(steptwin_cuda_core SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
+target_compile_options(steptwin_cuda_core PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-maybe-uninitialized>")
+target_link_libraries(steptwin_cuda_core PUBLIC $<TARGET_FILE:st_exec> $<TARGET_FILE:st_traces> $<TARGET_FILE:st_ir> $<TARGET_FILE:st_base> fmt::fmt
+                      SQLite::SQLite3 CUDA::cudart ${NCCL_LIBRARY} Threads::Threads)
+add_dependencies(steptwin_cuda_core st_exec st_traces st_ir st_base)
 
-target_compile_options(steptwin_cuda PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wno-maybe-uninitialized>")
+add_library(steptwin_cuda SHARED ${layer_sources} exec/cuda/cuda_parts.cpp exec/cuda/module_entry.cpp exec/cpu/plain_model.cpp)
+set_target_properties(steptwin_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
+                      BUILD_RPATH "${torch_dir}/lib;${torch_dir}/../nvidia/cu13/lib;${torch_dir}/../nvidia/nccl/lib")
+target_include_directories(steptwin_cuda SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)
+target_compile_options(steptwin_cuda PRIVATE -Wall -Wextra -Wno-maybe-uninitialized)
 # The wheel brings an fmt of its own among its headers; header-only, whichever is found first.
 target_compile_definitions(steptwin_cuda PRIVATE USE_CUDA FMT_HEADER_ONLY)
 # The wheel's own dependencies (cuDNN, cuSPARSELt, ...) need not be on the build machine.
 target_link_options(steptwin_cuda PRIVATE -Wl,--no-as-needed -Wl,--unresolved-symbols=ignore-in-shared-libs)
-target_link_libraries(steptwin_cuda PRIVATE $<TARGET_FILE:st_exec> $<TARGET_FILE:st_traces> $<TARGET_FILE:st_ir> $<TARGET_FILE:st_base> fmt::fmt
-                      ${torch_dir}/lib/libtorch.so ${torch_dir}/lib/libtorch_cpu.so ${torch_dir}/lib/libtorch_cuda.so ${torch_dir}/lib/libc10.so
-                      ${torch_dir}/lib/libc10_cuda.so CUDA::cudart ${NCCL_LIBRARY} Threads::Threads)
-add_dependencies(steptwin_cuda st_exec st_traces st_ir st_base)
+target_link_libraries(steptwin_cuda PRIVATE steptwin_cuda_core ${torch_dir}/lib/libtorch.so ${torch_dir}/lib/libtorch_cpu.so
+                      ${torch_dir}/lib/libtorch_cuda.so ${torch_dir}/lib/libc10.so ${torch_dir}/lib/libc10_cuda.so)

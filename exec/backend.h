@@ -2,6 +2,7 @@
 // one backend) is loaded by exec/module.h after the thread and BLAS environment is set.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -34,6 +35,7 @@ struct ExecuteOptions {
   std::uint32_t steps = 1;                     // measured repetitions (training steps)
   std::uint64_t seed = 1;                      // parameters and data order
   std::vector<std::uint8_t> text;              // training text, byte tokens; must hold at least one sequence + 1 bytes
+  std::string text_name = "the training text";  // as messages call it
   // 0: none. A step that takes longer ends with an EnvironmentError that says where each rank stands, once the ops that run have returned.
   std::chrono::milliseconds deadline{0};
   const std::atomic<bool>* stop = nullptr;     // set by a signal handler
@@ -46,6 +48,14 @@ struct ExecuteOptions {
 // Parameters or their gradients as fp32 values, by name as in the model description.
 using NamedValues = std::map<std::string, std::vector<float>>;
 
+// Something a backend says of a run beside its trace: bytes outside the IR buffers, multiprocessors of a rank, host time per op.
+struct RunFact {
+  std::string name;   // "context_and_libraries_bytes"
+  std::string label;  // for people, at most 14 characters
+  std::string unit;   // "B", "ns", "1"
+  double value = 0;
+};
+
 struct ExecutionResult {
   Trace trace;                    // kind "exec": every step's spans; allocated and active curves as measured by the allocator
   std::vector<double> losses;     // mean over all micro-batches and data-parallel ranks, per measured step
@@ -54,9 +64,9 @@ struct ExecutionResult {
   NamedValues gradients;
   std::vector<NamedValues> parameters;  // [simulated rank] after the last repetition; the plain model leaves it empty
   std::string environment_json;   // switches in force, library versions, thread counts
-  // [simulated rank][local op]: IR bytes allocated between the op's allocations and drops, device space, first measured step; from the
-  // allocator.
-  std::vector<std::vector<std::int64_t>> allocated;
+  // [space][simulated rank][local op]: IR bytes allocated between the op's allocations and drops, first measured step; from the allocator.
+  std::array<std::vector<std::vector<std::int64_t>>, kSpaces> allocated;
+  std::vector<RunFact> facts;
   std::int64_t workspace_peak = 0;  // op temporaries outside IR buffers, bytes
 };
 

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -45,7 +47,32 @@ bool cpu_has_avx2() {
 #endif
 }
 
+bool cpu_has_avx512_core() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
+#else
+  return false;
+#endif
+}
+
+// oneDNN's names of what is not below AVX512_CORE; letters of either case.
+bool is_below_avx512_core(std::string isa) {
+  std::transform(isa.begin(), isa.end(), isa.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (const char* const enough : {"AVX512_CORE", "AVX10", "ALL", "DEFAULT"})
+    if (isa.starts_with(enough)) return false;
+  return true;
+}
+
+// One code path for all runs on a machine: bf16 products add up in another order below AVX512_CORE.
+void raise_onednn_isa() {
+  for (const char* const name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    const char* const stated = std::getenv(name);
+    if (stated != nullptr && is_below_avx512_core(stated)) ::setenv(name, "AVX512_CORE", 1);
+  }
+}
+
 void set_environment(BackendKind kind) {
+  if (cpu_has_avx512_core()) raise_onednn_isa();
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) ::setenv(name, "1", 1);
   if (cpu_has_avx2()) ::setenv("OPENBLAS_CORETYPE", "Haswell", 0);
   if (kind != BackendKind::Cuda) return;
@@ -61,7 +88,8 @@ EnvironmentError missing_module(const ModuleRow& row) {
   if (stated != nullptr && *stated != '\0')
     return {EnvironmentError::Kind::Device, fmt::format("{} was not found in {}, where STEPTWIN_MODULE_DIR says it is", row.file, folders),
             fmt::format("unset STEPTWIN_MODULE_DIR to use the module beside steptwin; if there is none: {}", row.remedy)};
-  return {EnvironmentError::Kind::Device, fmt::format("{} was not found in {}: this steptwin was built without {}", row.file, folders, row.library),
+  return {EnvironmentError::Kind::Device,
+          fmt::format("{} was not found in {}: this steptwin was built without {}", row.file, folders, row.library),
           fmt::format("{}, or set STEPTWIN_MODULE_DIR to the folder that holds the module", row.remedy)};
 }
 

@@ -147,7 +147,7 @@ void check_gradient_type(ScenarioReading& r) {
   if (s.gradient == DType::Fp32 || s.gradient == s.compute) return;
   report(r, "PRECISION", anchor(r, "precision", "gradient"),
          fmt::format("gradients in {} with compute in {}", name_of(s.gradient), name_of(s.compute)),
-         fmt::format("use \"fp32\" or {}", in_quotes(name_of(s.compute))));
+         s.compute == DType::Fp32 ? "use \"fp32\"" : fmt::format("use \"fp32\" or {}", in_quotes(name_of(s.compute))));
 }
 
 void expand_per_stage(ScenarioReading& r, const char* key, std::vector<Duration>& times) {

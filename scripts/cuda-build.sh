@@ -11,9 +11,11 @@ release=$("$nvcc" --version | grep -oP 'release \K[0-9]+' || echo 0)
 [[ $release -ge 13 ]] || skip "nvcc is of CUDA $release; the wheel needs 13"
 torch=$(scripts/cuda-wheel.sh 2>/tmp/steptwin-wheel.$$) || skip "$(tail -1 /tmp/steptwin-wheel.$$; rm -f /tmp/steptwin-wheel.$$)"
 rm -f /tmp/steptwin-wheel.$$
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSTEPTWIN_TORCH=OFF -DSTEPTWIN_CUDA=ON -DSTEPTWIN_TESTS=OFF -DSTEPTWIN_BENCH=OFF \
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSTEPTWIN_TORCH=OFF -DSTEPTWIN_CUDA=ON -DSTEPTWIN_BENCH=OFF \
   -DSTEPTWIN_TORCH_DIR="$torch" -DCMAKE_CUDA_COMPILER="$nvcc" >"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 rm -f "$build.log"
-cmake --build "$build" --target steptwin_cuda
+cmake --build "$build" --target steptwin_cuda conformance_cuda cuda_overhead cuda_speed_server
 echo "CUDA build: $build/libsteptwin_cuda.so ($(du -h "$build/libsteptwin_cuda.so" | cut -f1)), torch in $torch"
-if [[ -e /dev/nvidia0 ]]; then echo "a GPU is here: ctest --test-dir $build runs its tests"; else echo "GPU tests skipped: no GPU on this machine"; fi
+# Without a GPU every test skips and says why; the binary must at least load and run.
+ctest --test-dir "$build" -L gpu --output-on-failure
+"$build"/tests/conformance_cuda 2>/dev/null | grep -m1 -A1 'Skipped' || true

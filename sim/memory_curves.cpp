@@ -69,7 +69,8 @@ MemoryPlan::MemoryPlan(const Schedule& schedule, const Program& program)
   collect_uses(schedule, program, slot);
   by_last_.resize(buffers_.size());
   std::iota(by_last_.begin(), by_last_.end(), 0u);
-  std::stable_sort(by_last_.begin(), by_last_.end(), [this](std::uint32_t a, std::uint32_t b) { return buffers_[a].last < buffers_[b].last; });
+  std::stable_sort(by_last_.begin(), by_last_.end(),
+                   [this](std::uint32_t a, std::uint32_t b) { return buffers_[a].last < buffers_[b].last; });
 }
 
 // One entry per (buffer, lane): space for every access first, then the used front of each buffer's part is kept. Members of a group
@@ -255,7 +256,8 @@ void MemoryWalker::emit_samples(const MemoryPlan& plan, RankId rank, const OpTim
     if (!plan.uses_space(s)) continue;
     out.samples.push_back({rank, static_cast<Space>(s), Curve::Reserved, kCategories, at_ns(host_.start), Bytes(plan.resident(s))});
     for (const ReservedStep& step : reserved_steps_)
-      if (step.space == s) out.samples.push_back({rank, static_cast<Space>(s), Curve::Reserved, kCategories, at_ns(step.at), Bytes(step.bytes)});
+      if (step.space == s)
+        out.samples.push_back({rank, static_cast<Space>(s), Curve::Reserved, kCategories, at_ns(step.at), Bytes(step.bytes)});
     for (Curve curve : {Curve::Allocated, Curve::Active, Curve::Live}) {
       std::vector<Change> changes;
       for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -291,7 +293,8 @@ void MemoryWalker::emit_samples(const MemoryPlan& plan, RankId rank, const OpTim
   }
 }
 
-void MemoryWalker::walk(const MemoryPlan& plan, RankId rank, const OpTimes* times, Detail detail, MemoryResult& out, const HostClock& host) {
+void MemoryWalker::walk(const MemoryPlan& plan, RankId rank, const OpTimes* times, Detail detail, MemoryResult& out,
+                        const HostClock& host) {
   host_ = host;
   collect_lives(plan, times);
   host_curves(plan, times);

@@ -53,11 +53,13 @@ std::optional<MemoryRequest> first_over_capacity(const Schedule&, const MemoryPl
 }
 
 Outcome out_of_memory(const Schedule& schedule, const MemoryPlan& plan, RankId rank, const MemoryRequest& request, SimTime at) {
-  Shortage shortage{Space::Device, "", rank, OpId(plan.first_op().value + request.op), false, at, request.bytes, request.in_use, request.capacity, {}};
+  Shortage shortage{Space::Device,    "", rank, OpId(plan.first_op().value + request.op), false, at, request.bytes, request.in_use,
+                    request.capacity, {}};
   shortage.resident = request.in_use == 0 && request.op == 0 && request.bytes == plan.resident(static_cast<std::size_t>(Space::Device));
   shortage.held = plan.resident_by_category(static_cast<std::size_t>(Space::Device));
   for (const auto& b : plan.buffers())
-    if (b.space == static_cast<std::uint8_t>(Space::Device) && b.first <= request.op && request.op <= b.last) shortage.held[b.category] += b.bytes;
+    if (b.space == static_cast<std::uint8_t>(Space::Device) && b.first <= request.op && request.op <= b.last)
+      shortage.held[b.category] += b.bytes;
   return out_of_memory(schedule, shortage);
 }
 
@@ -70,7 +72,8 @@ Outcome out_of_memory(const Schedule& schedule, const Shortage& shortage) {
   out.capacity = Bytes(shortage.capacity);
   out.in_use = Bytes(shortage.in_use);
   out.space = shortage.space;
-  const std::string when = shortage.resident ? "before the first op" : fmt::format("at {:.3f} ms", static_cast<double>(ns(shortage.at)) / 1e6);
+  const std::string when =
+      shortage.resident ? "before the first op" : fmt::format("at {:.3f} ms", static_cast<double>(ns(shortage.at)) / 1e6);
   const std::string where = shortage.memory.empty() ? "" : fmt::format(" in the {}", shortage.memory);
   out.text = fmt::format("out of memory on rank {}{} {}: needs {:.1f} GiB, capacity {:.1f} GiB", shortage.rank.value, where, when,
                          gib(shortage.in_use + shortage.bytes), gib(shortage.capacity));

@@ -264,7 +264,8 @@ class Simulation {
     for (std::uint32_t r = 0; event_ && r < matching_.ranks.size(); ++r) {
       if (!event_->host_stalled(r)) continue;
       const OpId op(plans_[matching_.ranks[r].tables].first_op().value + event_->host_position(r));
-      trace_.outcome.details.push_back(fmt::format("rank {} stalls (wait_mem) before `{}`", matching_.ranks[r].rank.value, print_op(schedule_, op)));
+      trace_.outcome.details.push_back(
+          fmt::format("rank {} stalls (wait_mem) before `{}`", matching_.ranks[r].rank.value, print_op(schedule_, op)));
     }
   }
 
@@ -317,7 +318,8 @@ class Simulation {
         for (std::uint32_t i = 0; i + 1 < tables.nodes.size(); ++i) {
           if (!loop.ended(r, i)) continue;
           const OpTimes& t = loop.times(r)[i];
-          trace_.spans.push_back({loop.step(r), matching_.ranks[r].rank, OpId(first_op + i), at_ns(t.issue), at_ns(t.ready), at_ns(t.start), at_ns(t.end)});
+          trace_.spans.push_back(
+              {loop.step(r), matching_.ranks[r].rank, OpId(first_op + i), at_ns(t.issue), at_ns(t.ready), at_ns(t.start), at_ns(t.end)});
         }
       }
     };

@@ -20,7 +20,9 @@
 #include "cli/common.h"
 #include "cli/errors.h"
 #include "cli/file_system.h"
+#include "cli/free_memory.h"
 #include "cli/signals.h"
+#include "cli/simulation.h"
 #include "cli/subject.h"
 #include "exec/calibrate/sweep.h"
 #include "exec/module.h"
@@ -48,8 +50,8 @@ ExecuteOptions execute_options(const Options& options) {
   if (options.text("clock") == "thread" && result.mode != ExecutionMode::Interp)
     throw usage_error("--clock thread: only one thread that does everything has a time of its own", "--backend cpu --mode interp");
   result.clock = options.text("clock") == "thread" ? StampClock::ThreadTime : StampClock::Wall;
-  result.warm_up = static_cast<std::uint32_t>(options.whole("warmup", kWarmUp));
-  result.steps = static_cast<std::uint32_t>(options.whole("steps", kSteps));
+  result.warm_up = repetitions(options, "warmup", kWarmUp);
+  result.steps = repetitions(options, "steps", kSteps);
   return result;
 }
 
@@ -197,6 +199,8 @@ Exit run_calibrate(const Options& options, Session& session) {
   AtomicFile file(path, options.flag("force") ? AtomicFile::Overwrite::Allow : AtomicFile::Overwrite::Refuse);  // refused before any work
   ExecuteOptions execute = execute_options(options);
   execute.stop = &stop.flag();
+  if (backend_of(options) == BackendKind::Cpu)
+    for (const CalibrationSubject& work : job.work) require_execution_memory(work.schedule, execute.steps);
   const std::unique_ptr<Backend> backend = load_backend(backend_of(options));
   Calibration calibration(machine_named(options.text("machine", kBase)), execute, std::move(job.work));
   const auto rounds = static_cast<std::uint32_t>(options.whole("rounds", kRounds));

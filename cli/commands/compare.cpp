@@ -73,13 +73,16 @@ std::string group_line(const ComparedGroup& group, Micro micro) {
 
 std::string comparison_card(const Comparison& c, Micro micro) {
   const auto time = [&](double value) { return human_time(Duration(std::llround(value)), micro); };
-  std::string text = fmt::format("prediction {} against execution {}: {} of {} ops matched\n", c.sim_run, c.exec_run, c.matched, c.matched + c.unmatched);
+  std::string text =
+      fmt::format("prediction {} against execution {}: {} of {} ops matched\n", c.sim_run, c.exec_run, c.matched, c.matched + c.unmatched);
   text += fmt::format("  step time    {} predicted, {} measured: {} (measured steps spread over {})\n", time(c.predicted_step_ns),
                       time(c.measured_step_ns), signed_percent(c.step_time_error()), human_percent(c.step_spread));
-  text += fmt::format("  op error     median {}, mean absolute {}, mean signed {}\n", human_percent(c.op_error_median), human_percent(c.op_error_mean),
-                      signed_percent(c.op_error_signed_mean));
-  text += fmt::format("  peak memory  {} (allocated, worst rank)\n\n", c.peak_memory_error == 0 ? std::string("equal to the byte") : signed_percent(c.peak_memory_error));
-  text += fmt::format("  {} {:>7} {:>11} {:>11} {:>10} {:>10}\n", pad_right("by kind", 18), "ops", "predicted", "measured", "error", "|error|");
+  text += fmt::format("  op error     median {}, mean absolute {}, mean signed {}\n", human_percent(c.op_error_median),
+                      human_percent(c.op_error_mean), signed_percent(c.op_error_signed_mean));
+  text += fmt::format("  peak memory  {} (allocated, worst rank)\n\n",
+                      c.peak_memory_error == 0 ? std::string("equal to the byte") : signed_percent(c.peak_memory_error));
+  text +=
+      fmt::format("  {} {:>7} {:>11} {:>11} {:>10} {:>10}\n", pad_right("by kind", 18), "ops", "predicted", "measured", "error", "|error|");
   for (const ComparedGroup& group : c.kinds) text += group_line(group, micro);
   ComparedGroup apart = c.apart;
   apart.name = "short, copies";
@@ -90,7 +93,8 @@ std::string comparison_card(const Comparison& c, Micro micro) {
   for (const ComparedGroup& group : c.stages) text += group_line(group, micro);
   if (!c.worst.empty()) text += "  largest differences\n";
   for (const ComparedOp& op : c.worst)
-    text += fmt::format("  rank {} op {} {} {}: {} predicted, {} measured\n", op.rank, op.op, op.kind, op.name, time(op.predicted_ns), time(op.measured_ns));
+    text += fmt::format("  rank {} op {} {} {}: {} predicted, {} measured\n", op.rank, op.op, op.kind, op.name, time(op.predicted_ns),
+                        time(op.measured_ns));
   return text;
 }
 

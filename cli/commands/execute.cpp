@@ -11,6 +11,7 @@
 #include "cli/common.h"
 #include "cli/errors.h"
 #include "cli/execution_report.h"
+#include "cli/free_memory.h"
 #include "cli/outcome_report.h"
 #include "cli/run_record.h"
 #include "cli/signals.h"
@@ -22,8 +23,8 @@ namespace {
 
 ExecuteOptions execute_options(const Options& options) {
   ExecuteOptions result = backend_options(options);
-  result.warm_up = static_cast<std::uint32_t>(options.whole("warmup", 0));
-  result.steps = static_cast<std::uint32_t>(options.whole("steps", 1));
+  result.warm_up = repetitions(options, "warmup", 0);
+  result.steps = repetitions(options, "steps", 1);
   result.keep_gradients = options.flag("check");
   return result;
 }
@@ -65,7 +66,7 @@ std::optional<Exit> predict(const Job& job, ExecutionRun& run) {
     job.session.messages.block(out_of_memory_text(sim.subject, sim.trace, {}));
     return Exit::OutOfMemory;
   }
-  if (sim.trace.outcome.status == Status::Deadlock) {
+  if (sim.trace.outcome.status == Status::Deadlock && !job.options.flag("no-verify")) {
     if (job.verdict != Verdict::Deadlock) job.session.messages.block(deadlock_text(sim.trace));  // else verify has explained it
     return Exit::Deadlock;
   }
@@ -89,10 +90,12 @@ RunInfo execution_info(const Job& job, const ExecutionRun& run) {
 
 std::vector<Metric> execution_metrics(const ExecutionRun& run) {
   std::vector<Metric> metrics = metrics_of(run.summary);
-  for (std::size_t i = 0; i < run.result.losses.size(); ++i) metrics.push_back({fmt::format("loss_step_{:05}", i + 1), "1", run.result.losses[i], {}});
+  for (std::size_t i = 0; i < run.result.losses.size(); ++i)
+    metrics.push_back({fmt::format("loss_step_{:05}", i + 1), "1", run.result.losses[i], {}});
   for (std::size_t i = 0; i < run.step_times.size(); ++i)
     metrics.push_back({fmt::format("step_time_{:05}_ns", i + 1), "ns", static_cast<double>(ns(run.step_times[i])), {}});
   metrics.push_back({"step_time_median_ns", "ns", static_cast<double>(ns(median(run.step_times))), {}});
+  for (const RunFact& fact : run.result.facts) metrics.push_back({fact.name, fact.unit, fact.value, {}});
   metrics.push_back({"workspace_peak_bytes", "B", static_cast<double>(run.result.workspace_peak), {}});
   return metrics;
 }
@@ -105,7 +108,8 @@ void execute_and_finish(const Job& job, ExecutionRun& run, RunRecord* record) {
     return;
   }
   run.step_times = measured_steps(run.result.trace, run.steps);
-  run.summary = summarize(schedule, run.prediction.summary.schedule_digest, run.result.trace, step_facts(run.prediction.subject, run.steps));
+  run.summary =
+      summarize(schedule, run.prediction.summary.schedule_digest, run.result.trace, step_facts(run.prediction.subject, run.steps));
   if (record != nullptr) record->finish(schedule, run.prediction.summary.schedule_digest, run.result.trace, execution_metrics(run));
 }
 
@@ -177,7 +181,8 @@ Exit judge_run(const ExecutionRun& run, const Session& session) {
 Subject sound_subject(Job& job) {
   Subject subject = load_subject(job.request);
   Judgement judgement = judge(subject.schedule);
-  if (judgement.verdict == Verdict::Broken) throw InputError(std::move(judgement.problems));
+  if (judgement.verdict == Verdict::Broken && (!job.options.flag("no-verify") || !is_structurally_sound(subject.schedule)))
+    throw InputError(std::move(judgement.problems));
   for (const Diagnostic& problem : judgement.problems) job.session.messages.diagnostic(problem);
   job.verdict = judgement.verdict;
   return subject;
@@ -187,7 +192,8 @@ Subject sound_subject(Job& job) {
 
 Exit run_execute(const Options& options, Session& session) {
   if (options.flag("no-db") && options.given("label")) throw usage_error("--label names a stored run, --no-db stores none");
-  Job job{options, session, {options.positionals().front(), parse_overrides(options.list("set")), options.text("machine"), {}}, {}, nullptr};
+  Job job{
+      options, session, {options.positionals().front(), parse_overrides(options.list("set")), options.text("machine"), {}}, {}, nullptr};
   job.request = with_text(std::move(job.request));
   ExecutionRun run;
   run.prediction.subject = sound_subject(job);
@@ -198,14 +204,16 @@ Exit run_execute(const Options& options, Session& session) {
   run.mode = name_of(job.execute.mode);
   run.warm_up = job.execute.warm_up, run.steps = job.execute.steps;
   if (const auto& machine = run.prediction.subject.machine; machine && machine->measured && machine->measured->mode != run.mode)
-    session.messages.warning(fmt::format("the machine profile was calibrated for --mode {}, this is {}", machine->measured->mode, run.mode));
+    session.messages.warning(
+        fmt::format("the machine profile was calibrated for --mode {}, this is {}", machine->measured->mode, run.mode));
   if (const std::optional<Exit> stopped = predict(job, run)) return *stopped;
+  if (backend_of(options) == BackendKind::Cpu) require_execution_memory(run.prediction.subject.schedule, run.steps);
   if (const std::optional<Exit> interrupted = execute_and_store(job, run)) return *interrupted;
   if (options.flag("check") && run.result.trace.outcome.status == Status::Ok) run.check = check_run(job, run);
   print_result(run, options, session);
   if (run.key)
-    session.messages.note(fmt::format("run {} (prediction {}) saved in {}\nnext: steptwin compare {} {}", run.key->id, run.prediction.key->id,
-                                      database_of(options), run.prediction.key->id, run.key->id));
+    session.messages.note(fmt::format("run {} (prediction {}) saved in {}\nnext: steptwin compare {} {}", run.key->id,
+                                      run.prediction.key->id, database_of(options), run.prediction.key->id, run.key->id));
   return judge_run(run, session);
 }
 

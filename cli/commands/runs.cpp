@@ -56,7 +56,9 @@ void print_ranks(const Store& store, const std::string& id, Session& session) {
               Format::Table, kSchema);
   const Table count = store.query("SELECT count(*), ifnull(sum(rank = stand_in), 0) FROM rank_summary WHERE run_id = ?1", {id});
   const std::int64_t all = std::stoll(count.rows[0][0].text), simulated = std::stoll(count.rows[0][1].text);
-  if (simulated > kMostRanks) session.out.write(fmt::format("{} more ranks: steptwin query 'select * from rank_summary where run_id = {}'\n", simulated - kMostRanks, id));
+  if (simulated > kMostRanks)
+    session.out.write(
+        fmt::format("{} more ranks: steptwin query 'select * from rank_summary where run_id = {}'\n", simulated - kMostRanks, id));
   if (all > simulated) session.out.write(fmt::format("{} other ranks do the same as one of these\n", all - simulated));
 }
 

@@ -49,14 +49,14 @@ std::int64_t sample_number(const DataShape& shape, std::int64_t step, std::int64
   return ((step * shape.micro_batches + micro_batch) * shape.data_parallel + data_parallel_rank) * shape.micro_batch + row;
 }
 
-DataLoader::DataLoader(std::span<const std::uint8_t> text, const DataShape& shape, std::uint64_t seed)
+DataLoader::DataLoader(std::span<const std::uint8_t> text, const DataShape& shape, std::uint64_t seed, const std::string& name)
     : text_(text), shape_(shape), seed_(seed) {
   if (shape.micro_batches == 0) return;
   const auto needed = static_cast<std::size_t>(shape.sequence) + 1;
   if (text.size() < needed)
     throw EnvironmentError(
         EnvironmentError::Kind::File,
-        fmt::format("the training text has {} bytes; a sequence of {} tokens needs at least {}", text.size(), shape.sequence, needed),
+        fmt::format("{} has {} bytes; a sequence of {} tokens needs at least {}", name, text.size(), shape.sequence, needed),
         "give a longer file with --data FILE, or a shorter batch.sequence_length");
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "schedule/ir/schedule.h"
@@ -30,8 +31,8 @@ enum class Ids : std::uint8_t { Tokens, Targets };
 
 class DataLoader {
  public:
-  // Throws EnvironmentError (File) when the text is shorter than one sequence + 1.
-  DataLoader(std::span<const std::uint8_t> text, const DataShape& shape, std::uint64_t seed);
+  // Throws EnvironmentError (File), naming the text, when it is shorter than one sequence + 1.
+  DataLoader(std::span<const std::uint8_t> text, const DataShape& shape, std::uint64_t seed, const std::string& name = "the training text");
   // One row: `sequence` ids.
   void fill_row(std::int64_t sample, Ids which, std::int64_t* to) const;
   // The whole buffer of a rank at a step: [micro-batches, micro-batch, sequence].

@@ -20,7 +20,8 @@ namespace {
 
 class Crew {
  public:
-  explicit Crew(Execution& execution) : execution_(execution), machine_(execution.machine()), free_slots_(std::max(execution.options().compute_slots, 1u)) {}
+  explicit Crew(Execution& execution)
+      : execution_(execution), machine_(execution.machine()), free_slots_(std::max(execution.options().compute_slots, 1u)) {}
 
   void run() {
     try {

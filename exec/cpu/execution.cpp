@@ -21,8 +21,13 @@ std::int64_t thread_time() {
 }  // namespace
 
 Execution::Execution(const Schedule& schedule, const ExecuteOptions& options)
-    : schedule_(schedule), options_(options), matching_(match(schedule, Folding::None)), start_(std::chrono::steady_clock::now()), step_start_(start_) {
-  invariant(options.clock == StampClock::Wall || options.mode == ExecutionMode::Interp, "several threads have no time in common but the wall's");
+    : schedule_(schedule),
+      options_(options),
+      matching_(match(schedule, Folding::None)),
+      start_(std::chrono::steady_clock::now()),
+      step_start_(start_) {
+  invariant(options.clock == StampClock::Wall || options.mode == ExecutionMode::Interp,
+            "several threads have no time in common but the wall's");
   for (const ProgramTables& tables : matching_.tables) {
     lists_.push_back(lower(schedule, tables));
     const std::vector<Diagnostic> problems = check_instructions(schedule, tables, lists_.back());
@@ -158,7 +163,8 @@ void Execution::copy(const Op& op, const Task& task) {
   if (memory.in.empty() || memory.out.empty()) return;
   const std::int64_t elements = memory.in.bytes() / size_of(body.from);
   if (memory.out.bytes() < elements * size_of(body.to))
-    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("a copy of {} elements does not fit {} bytes", elements, memory.out.bytes()));
+    throw EnvironmentError(EnvironmentError::Kind::Device,
+                           fmt::format("a copy of {} elements does not fit {} bytes", elements, memory.out.bytes()));
   if (body.from == body.to) return copy_bytes(memory.in, 0, memory.out, 0, memory.in.bytes());
   const FlatView::Stretch from = memory.in.from(0), to = memory.out.from(0);
   if (from.bytes != memory.in.bytes() || to.bytes != memory.out.bytes())

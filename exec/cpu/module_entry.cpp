@@ -14,7 +14,8 @@ namespace {
 std::string environment_json() {
   std::string json = "{\"variables\": {";
   bool first = true;
-  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA"}) {
+  for (const char* name :
+       {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
     const char* const value = std::getenv(name);
     std::string text;
     for (const char* c = value == nullptr ? "" : value; *c != '\0'; ++c)

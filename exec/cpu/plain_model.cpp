@@ -242,7 +242,7 @@ at::Tensor batch_ids(const DataLoader& loader, std::int64_t step, Ids which) {
 ExecutionResult run_plain_model(const Schedule& schedule, const ExecuteOptions& options) {
   const DataShape shape = data_shape(schedule);
   if (shape.samples_per_step() == 0) refuse("it has no token buffers");
-  const DataLoader loader(options.text, shape, options.seed);
+  const DataLoader loader(options.text, shape, options.seed, options.text_name);
   PlainModel model(schedule, options.seed);
   ExecutionResult result;
   result.environment_json = library_versions();

@@ -8,9 +8,16 @@
 
 namespace steptwin {
 
-RankMemory::RankMemory(const Schedule& schedule, const Program& program, RankId rank, const std::vector<CommInstances>& comms, MemorySource& source)
-    : schedule_(schedule), program_(program), rank_(rank), comms_(comms), source_(&source), pool_(std::make_unique<BufferPool>(source)),
-      blocks_(program.buffers.size()), ops_(program.op_count) {
+RankMemory::RankMemory(const Schedule& schedule, const Program& program, RankId rank, const std::vector<CommInstances>& comms,
+                       MemorySource& source)
+    : schedule_(schedule),
+      program_(program),
+      rank_(rank),
+      comms_(comms),
+      source_(&source),
+      pool_(std::make_unique<BufferPool>(source)),
+      blocks_(program.buffers.size()),
+      ops_(program.op_count) {
   for (const Lifetime& life : lifetimes(schedule, program)) home_.push_back(life.home.valid() ? life.home.value : 0);
   for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
     if (!program.buffers[b].resident) continue;

@@ -16,7 +16,7 @@ Recorder::Recorder(const Schedule& schedule, const Matching& matching, std::vect
       now_(std::move(now)),
       ranks_(memories.size()) {
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-    allocated_.emplace_back(program(r).op_count);
+    for (auto& of_space : allocated_) of_space.emplace_back(program(r).op_count);
     memories_[r].pool().listen([this, r](const BufferPool::Change& change) { changed(r, change); });
   }
 }
@@ -84,7 +84,8 @@ void Recorder::raise_peak(std::uint32_t rank, Space space, Curve curve, std::int
 }
 
 void Recorder::marked(std::uint32_t rank, std::uint32_t step, std::uint32_t op) {
-  if (step == warm_up_) allocated_[rank][op] = memories_[rank].pool().allocated(Space::Device);
+  for (std::size_t s = 0; s < kSpaces && step == warm_up_; ++s)
+    allocated_[s][rank][op] = memories_[rank].pool().allocated(static_cast<Space>(s));
   const std::uint32_t next = op + 1 < program(rank).op_count ? op + 1 : op;
   ranks_[rank].current = OpId(program(rank).first_op.value + next);  // whose allocations come now
 }

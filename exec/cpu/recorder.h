@@ -1,6 +1,7 @@
 // Turns what happens during an execution into a Trace (kind exec) and the measured `allocated` samples.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -25,7 +26,8 @@ class Recorder {
 
   // Times relative to the first issue of a measured op. `ops`: op instances that ran, warm-up included.
   Trace finish(Outcome outcome, std::uint64_t ops);
-  std::vector<std::vector<std::int64_t>> allocated() const { return allocated_; }
+  // As ExecutionResult::allocated.
+  const std::array<std::vector<std::vector<std::int64_t>>, kSpaces>& allocated() const { return allocated_; }
 
  private:
   struct RankRecord {
@@ -49,7 +51,7 @@ class Recorder {
   std::uint32_t warm_up_, steps_;
   std::function<std::int64_t()> now_;
   std::vector<RankRecord> ranks_;
-  std::vector<std::vector<std::int64_t>> allocated_;
+  std::array<std::vector<std::vector<std::int64_t>>, kSpaces> allocated_;  // [space][rank][op]
 };
 
 }  // namespace steptwin

@@ -18,7 +18,8 @@ using Kind = Instruction::Kind;
 constexpr std::uint32_t kRunAhead = 16;
 
 bool is_work(Kind kind) {
-  return kind == Kind::Launch || kind == Kind::Copy || kind == Kind::Collective || kind == Kind::Message || kind == Kind::Group || kind == Kind::HostWait;
+  return kind == Kind::Launch || kind == Kind::Copy || kind == Kind::Collective || kind == Kind::Message || kind == Kind::Group ||
+         kind == Kind::HostWait;
 }
 
 }  // namespace

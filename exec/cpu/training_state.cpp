@@ -1,12 +1,35 @@
 #include "exec/cpu/training_state.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string_view>
+
+#include "schedule/base/error.h"
 
 namespace steptwin {
 namespace {
 
-bool is_ids(const Schedule& schedule, const Buffer& buffer, const char* name) {
+bool is_ids(const Schedule& schedule, const Buffer& buffer, std::string_view name) {
   return buffer.resident && buffer.category == Category::Input && buffer.layout.valid() && schedule.name(buffer.name) == name;
+}
+
+// A schedule text may say anything; what is copied into and out of these buffers has one form.
+struct Form {
+  DType dtype;
+  std::vector<std::int64_t> shape;
+  const char* words;
+};
+void require_form(const Schedule& schedule, const Program& program, const Buffer& buffer, const Form& form) {
+  const Layout& layout = schedule.layouts[buffer.layout.value];
+  if (layout.tensors.size() == 1 && layout.tensors[0].dtype == form.dtype && layout.tensors[0].shape == form.shape) return;
+  throw EnvironmentError(EnvironmentError::Kind::Device,
+                         fmt::format("program {} cannot be executed: layout {} must be {}", program.name, layout.name, form.words));
+}
+
+Form ids_form(const DataShape& shape) {
+  return {DType::Int64, {shape.micro_batches, shape.micro_batch, shape.sequence},
+          "one int64 tensor micro-batches x micro-batch size x sequence length, alike in all programs"};
 }
 
 }  // namespace
@@ -17,9 +40,13 @@ TrainingState::TrainingState(const Schedule& schedule, const Matching& matching,
       matching_(matching),
       memories_(memories),
       options_(options),
-      loader_(options.text, data_shape(schedule), options.seed),
+      loader_(options.text, data_shape(schedule), options.seed, options.text_name),
       losses_(matching.ranks.size()),
       gradients_(matching.ranks.size()) {
+  for (const Program& p : schedule.programs)
+    for (const Buffer& buffer : p.buffers)
+      if (is_ids(schedule, buffer, "tokens") || is_ids(schedule, buffer, "targets"))
+        require_form(schedule, p, buffer, ids_form(loader_.shape()));
   for (std::uint32_t r = 0; r < losses_.size(); ++r) find_losses(r);
 }
 
@@ -34,8 +61,9 @@ void TrainingState::find_losses(std::uint32_t rank) {
     if (schedule_.ops[id.value].label.phase != Phase::Forward || !std::holds_alternative<Compute>(schedule_.ops[id.value].body)) continue;
     for (const Access& access : schedule_.accesses_of(id)) {
       const Buffer& buffer = p.buffers[access.buffer.value];
-      if (access.mode == AccessMode::Write && buffer.layout.valid() && schedule_.layouts[buffer.layout.value].name == "loss")
-        losses_[rank].ops.push_back(op);
+      if (access.mode != AccessMode::Write || !buffer.layout.valid() || schedule_.layouts[buffer.layout.value].name != "loss") continue;
+      require_form(schedule_, p, buffer, {DType::Fp32, {1}, "one fp32 value"});
+      losses_[rank].ops.push_back(op);
     }
   }
   losses_[rank].steps.assign(options_.warm_up + std::size_t{options_.steps}, std::vector<float>(losses_[rank].ops.size()));
@@ -49,6 +77,7 @@ void TrainingState::initialise_parameters() {
       const bool master = buffer.category == Category::Optimizer && schedule_.name(buffer.name).ends_with(".master");
       if (!buffer.resident || !buffer.layout.valid() || (buffer.category != Category::Param && !master)) continue;
       for (const TensorSpec& tensor : schedule_.layouts[buffer.layout.value].tensors) {
+        if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return;
         std::vector<std::byte> values(static_cast<std::size_t>(tensor.bytes().value));
         initialise_parameter(drawn_as(schedule_, tensor.name), tensor, values.data(), options_.seed);
         memories_[r].source().write(memories_[r].resident(b) + tensor.offset.value, values.data(), tensor.bytes().value);

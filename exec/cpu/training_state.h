@@ -17,9 +17,10 @@ namespace steptwin {
 
 class TrainingState {
  public:
+  // Throws EnvironmentError: a text that is too short, ids or a loss in another form than is filled in and read here.
   TrainingState(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, const ExecuteOptions& options);
 
-  void initialise_parameters();  // parameters and master copies; everything else stays zero
+  void initialise_parameters();  // parameters and master copies; everything else stays zero. Returns early on the stop flag
   void begin_step(std::uint32_t rank, std::uint32_t step);  // fills the input buffers
   // Around a compute op of a rank; from several threads for different ops.
   void before_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op);

@@ -11,7 +11,8 @@ void cuda_check(int result, const char* what) {
   const auto code = static_cast<cudaError_t>(result);
   if (code == cudaSuccess) return;
   const char* help = code == cudaErrorMemoryAllocation ? "a smaller model or batch, or fewer ranks on the device" : "";
-  throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("cannot {}: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code)), help);
+  throw EnvironmentError(EnvironmentError::Kind::Device,
+                         fmt::format("cannot {}: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code)), help);
 }
 
 }  // namespace steptwin

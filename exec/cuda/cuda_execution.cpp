@@ -14,92 +14,6 @@
 #include "schedule/ir/text.h"
 
 namespace steptwin {
-namespace {
-
-cudaEvent_t new_event(unsigned flags) {
-  cudaEvent_t event = nullptr;
-  cuda_check(cudaEventCreateWithFlags(&event, flags), "create an event");
-  return event;
-}
-
-std::unique_ptr<Transport> transport_of(const Schedule& schedule, const ExecuteOptions& options, const std::vector<int>& devices) {
-  switch (options.transport) {
-    case TransportChoice::Nccl: return nccl_transport(schedule, devices);
-    case TransportChoice::Local:
-    case TransportChoice::Auto: break;
-  }
-  return local_transport();
-}
-
-// auto: one rank per GPU over NCCL where there are enough GPUs, else all ranks on the first.
-std::vector<int> devices_of(const ExecuteOptions& options, std::size_t ranks) {
-  int count = 0;
-  cuda_check(cudaGetDeviceCount(&count), "find a CUDA device");
-  if (count == 0) throw EnvironmentError(EnvironmentError::Kind::Device, "this computer has no CUDA device", "--backend cpu");
-  std::vector<int> devices(ranks, 0);
-  if (options.transport == TransportChoice::Local) return devices;
-  for (std::size_t r = 0; r < ranks; ++r) devices[r] = static_cast<int>(r % static_cast<std::size_t>(count));
-  if (options.transport == TransportChoice::Auto && static_cast<std::size_t>(count) < ranks) std::fill(devices.begin(), devices.end(), 0);
-  return devices;
-}
-
-}  // namespace
-
-CudaExecution::CudaExecution(const Schedule& schedule, const ExecuteOptions& options)
-    : schedule_(schedule), options_(options), matching_(match(schedule, Folding::None)), start_(std::chrono::steady_clock::now()), progress_(start_) {
-  for (const ProgramTables& tables : matching_.tables) {
-    lists_.push_back(lower(schedule, tables));
-    const std::vector<Diagnostic> problems = check_instructions(schedule, tables, lists_.back());
-    if (!problems.empty()) throw InternalError("lowering: " + problems.front().code + " " + problems.front().text);
-  }
-  for (const Communicator& comm : schedule.communicators) comms_.push_back(expand(schedule.mesh, comm));
-  for (std::uint32_t op = 0; op < schedule.ops.size(); ++op) labels_.push_back(print_op(schedule, OpId(op)));
-  const std::vector<int> devices = devices_of(options, matching_.ranks.size());
-  const bool spread = devices.size() > 1 && devices.front() != devices.back();
-  if (options.partitions > 0) {
-    if (spread) throw EnvironmentError(EnvironmentError::Kind::Device, "--partition divides one GPU, and these ranks have one each", "--transport local");
-    if (options.partitions < devices.size())
-      throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("{} partitions for {} ranks", options.partitions, devices.size()),
-                             fmt::format("--partition {}", devices.size()));
-    partitions_ = std::make_unique<SmPartitions>(devices.empty() ? 0 : devices.front(), options.partitions);
-  }
-  ranks_.resize(matching_.ranks.size());
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) ranks_[r].device = devices[r];
-  ExecuteOptions chosen;
-  chosen.transport = options.transport == TransportChoice::Auto && spread ? TransportChoice::Nccl : options.transport;
-  std::vector<int> by_rank(schedule.mesh.size(), 0);
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) by_rank[matching_.ranks[r].rank.value] = devices[r];
-  transport_ = transport_of(schedule, chosen, by_rank);
-  memories_.reserve(ranks_.size());
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) set_up_rank(r);
-  training_ = std::make_unique<TrainingState>(schedule, matching_, memories_, options);
-  recorder_ = std::make_unique<Recorder>(schedule, matching_, memories_, options.warm_up, options.steps, [this] { return now(); });
-  timeline_ = std::make_unique<Timeline>(schedule, matching_, lists_, options.warm_up + options.steps);
-  machine_ = std::make_unique<StepMachine>(schedule, matching_, lists_, memories_, options.warm_up + options.steps, hooks());
-}
-
-CudaExecution::~CudaExecution() {
-  for (const Rank& rank : ranks_) {
-    cudaSetDevice(rank.device);
-    cudaDeviceSynchronize();
-  }
-  machine_.reset();
-  recorder_.reset();
-  training_.reset();
-  memories_.clear();
-  transport_.reset();
-  for (Rank& rank : ranks_) {
-    cudaSetDevice(rank.device);
-    rank.memory.reset();
-    for (const auto& slot : rank.events)
-      for (const OpEvents& events : slot) cudaEventDestroy(events.reached), cudaEventDestroy(events.ended);
-    for (cudaEvent_t event : rank.base) cudaEventDestroy(event);
-    for (cudaEvent_t event : rank.whole) cudaEventDestroy(event);
-    for (cudaEvent_t event : rank.tails) cudaEventDestroy(event);
-    cudaEventDestroy(rank.opened);
-    for (cudaStream_t stream : rank.lanes) cudaStreamDestroy(stream);
-  }
-}
 
 const Program& CudaExecution::program(std::uint32_t rank) const {
   return schedule_.programs[matching_.tables[matching_.ranks[rank].tables].program.value];
@@ -108,45 +22,6 @@ const Program& CudaExecution::program(std::uint32_t rank) const {
 OpId CudaExecution::id_of(std::uint32_t rank, std::uint32_t op) const { return OpId(program(rank).first_op.value + op); }
 
 std::int64_t CudaExecution::now() const { return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - start_).count(); }
-
-void CudaExecution::make_streams(Rank& rank, const Program& p, std::uint32_t index) {
-  int lowest = 0, highest = 0;
-  cuda_check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "ask for stream priorities");
-  for (const Lane& lane : p.lanes) {
-    const int priority = lane.priority == Priority::High ? highest : lowest;
-    cudaStream_t stream = nullptr;
-    if (partitions_) {
-      stream = partitions_->stream(index, priority);
-    } else {
-      cuda_check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "create a stream");
-    }
-    rank.lanes.push_back(stream);
-    rank.tails.push_back(new_event(cudaEventDisableTiming));
-  }
-}
-
-void CudaExecution::set_up_rank(std::uint32_t index) {
-  Rank& rank = ranks_[index];
-  const Program& p = program(index);
-  cuda_check(cudaSetDevice(rank.device), "select the device");
-  make_streams(rank, p, index);
-  if (rank.lanes.empty()) throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("program {} has no lane", p.name));
-  rank.memory = std::make_unique<CudaMemory>(rank.device, rank.lanes.front());
-  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-    for (std::uint32_t op = 0; op < p.op_count; ++op) rank.events[slot].push_back({new_event(cudaEventDefault), new_event(cudaEventDefault)});
-    rank.issues[slot].resize(p.op_count);
-    rank.host_ends[slot].resize(p.op_count);
-    rank.base[slot] = new_event(cudaEventDefault);
-    rank.whole[slot] = new_event(cudaEventDefault);
-  }
-  rank.opened = new_event(cudaEventDisableTiming);
-  try {
-    memories_.emplace_back(schedule_, p, matching_.ranks[index].rank, comms_, *rank.memory);
-  } catch (...) {
-    rethrow_from(fmt::format("rank {} failed while allocating its resident buffers", matching_.ranks[index].rank.value));
-  }
-  memories_.back().pool().before_allocation([this, index] { end_uses(ranks_[index], false); });
-}
 
 StepMachine::Hooks CudaExecution::hooks() {
   StepMachine::Hooks hooks;
@@ -190,7 +65,8 @@ void CudaExecution::begin_step(std::uint32_t index, std::uint32_t step) {
   }
   training_->begin_step(index, step);
   cuda_check(cudaEventRecord(rank.opened, rank.lanes.front()), "record an event");
-  for (std::size_t lane = 1; lane < rank.lanes.size(); ++lane) cuda_check(cudaStreamWaitEvent(rank.lanes[lane], rank.opened, 0), "wait for an event");
+  for (std::size_t lane = 1; lane < rank.lanes.size(); ++lane)
+    cuda_check(cudaStreamWaitEvent(rank.lanes[lane], rank.opened, 0), "wait for an event");
   rank.begun = step + 1;
   recorder_->begin_step(index, step);
 }
@@ -243,7 +119,7 @@ void CudaExecution::harvest(std::uint32_t index, std::uint32_t step) {
     ops[op].issue = rank.issues[slot][op];
     const bool local = std::holds_alternative<Compute>(body) || std::holds_alternative<Copy>(body);
     ops[op].end = std::holds_alternative<HostWait>(body) ? rank.host_ends[slot][op] : since_base(rank.events[slot][op].ended);
-    ops[op].reached = local ? since_base(rank.events[slot][op].reached) : ops[op].end;
+    ops[op].reached = local ? since_base(rank.events[slot][op].reached) : 0;
   }
   timeline_->measured(index, step, std::move(ops));
   rank.harvested = step + 1;
@@ -274,12 +150,14 @@ void CudaExecution::at_op(std::uint32_t rank, std::uint32_t op, Work work) const
   try {
     work();
   } catch (...) {
-    rethrow_from(fmt::format("rank {} failed at op `{}` of step {}", matching_.ranks[rank].rank.value, labels_[id_of(rank, op).value], machine_->step(rank)));
+    rethrow_from(fmt::format("rank {} failed at op `{}` of step {}", matching_.ranks[rank].rank.value, labels_[id_of(rank, op).value],
+                             machine_->step(rank)));
   }
 }
 
 void CudaExecution::put(const Task& task) {
   machine_->began(task);
+  const std::int64_t begin = now();
   nvtxRangePushA(labels_[id_of(task.rank, task.op).value].c_str());
   if (task.transfer) {
     put_transfer(task);
@@ -287,6 +165,7 @@ void CudaExecution::put(const Task& task) {
     put_local(task);
   }
   nvtxRangePop();
+  put_time_ += now() - begin, ++puts_;
   machine_->ended(task);
 }
 
@@ -418,7 +297,18 @@ ExecutionResult CudaExecution::run() {
   result.gradients = training_->gradients();
   result.parameters = training_->parameters();
   result.allocated = recorder_->allocated();
+  result.facts = facts();
   return result;
+}
+
+std::vector<RunFact> CudaExecution::facts() const {
+  std::vector<RunFact> facts;
+  std::int64_t reserved = 0;
+  for (const RankMemory& memory : memories_) reserved += memory.pool().reserved(Space::Device);
+  if (partitions_) facts.push_back({"multiprocessors_per_rank", "SMs per rank", "1", static_cast<double>(partitions_->multiprocessors(0))});
+  if (puts_ > 0) facts.push_back({"host_time_per_op_ns", "host per op", "ns", static_cast<double>(put_time_ / puts_)});
+  facts.push_back({"buffers_reserved_bytes", "IR buffers", "B", static_cast<double>(reserved)});
+  return facts;
 }
 
 // ---- explanations -----------------------------------------------------------------------------------------------------
@@ -430,7 +320,9 @@ std::vector<std::string> CudaExecution::positions() const {
     for (std::uint32_t step = ranks_[r].harvested; step < ranks_[r].begun; ++step) {
       const auto& events = ranks_[r].events[step % kSlots];
       std::uint32_t op = 0;
-      while (op < events.size() && (std::holds_alternative<HostWait>(schedule_.ops[id_of(r, op).value].body) || cudaEventQuery(events[op].ended) == cudaSuccess)) ++op;
+      while (op < events.size() &&
+             (std::holds_alternative<HostWait>(schedule_.ops[id_of(r, op).value].body) || cudaEventQuery(events[op].ended) == cudaSuccess))
+        ++op;
       if (op == events.size()) continue;
       lines.back() += fmt::format("; its device has not ended `{}` of step {}", labels_[id_of(r, op).value], step);
       break;
@@ -450,7 +342,9 @@ Outcome CudaExecution::outcome() const {
 
 void CudaExecution::check_deadline() {
   if (options_.deadline.count() == 0 || std::chrono::steady_clock::now() - progress_ < options_.deadline) return;
-  std::string text = fmt::format("the deadline of {} ms passed", options_.deadline.count());
+  std::uint32_t step = machine_->slowest_step();
+  for (const Rank& rank : ranks_) step = std::min(step, rank.harvested);
+  std::string text = fmt::format("the deadline of {} ms passed in step {}", options_.deadline.count(), step);
   for (const std::string& line : positions()) text += "\n  " + line;
   throw EnvironmentError(EnvironmentError::Kind::Device, text, "a longer --timeout, or look at the ops named above");
 }

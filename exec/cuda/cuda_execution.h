@@ -1,18 +1,19 @@
-// One execution of a schedule on GPUs. One thread issues for all ranks, round-robin, in the order the step machine allows; an op "ends" for the
-// machine when it has been put into its stream, and the device does the waiting. Per rank: a stream per lane, an event pair per op (reached, ended),
-// a pool of memory whose foreign uses end when their events are seen complete at a later allocation. At most two repetitions are in flight.
+// One execution of a schedule on GPUs. One thread issues for all ranks, round-robin, in the order the step machine allows; an op "ends" for
+// the machine when it has been put into its stream, and the device does the waiting. Per rank: a stream per lane, an event pair per op
+// (reached, ended), a pool of memory whose foreign uses end when their events are seen complete at a later allocation. At most two
+// repetitions are in flight.
 #pragma once
 
 #include <array>
 #include <deque>
 #include <memory>
 
-#include "exec/cuda/handles.h"
 #include "exec/backend.h"
 #include "exec/cpu/recorder.h"
 #include "exec/cpu/step_machine.h"
 #include "exec/cpu/training_state.h"
 #include "exec/cuda/cuda_memory.h"
+#include "exec/cuda/handles.h"
 #include "exec/cuda/sm_partition.h"
 #include "exec/cuda/timeline.h"
 #include "exec/cuda/transport.h"
@@ -27,7 +28,8 @@ class CudaExecution {
   CudaExecution(const CudaExecution&) = delete;
   CudaExecution& operator=(const CudaExecution&) = delete;
 
-  // A deadlock or the stop flag is an outcome of the trace. Throws EnvironmentError: an op failed (names rank and op), or the deadline passed.
+  // A deadlock or the stop flag is an outcome of the trace. Throws EnvironmentError: an op failed (names rank and op), or the deadline
+  // passed.
   ExecutionResult run();
 
  private:
@@ -41,11 +43,11 @@ class CudaExecution {
     std::unique_ptr<CudaMemory> memory;
     std::array<std::vector<OpEvents>, kSlots> events;  // [slot][op]
     std::array<std::vector<std::int64_t>, kSlots> issues, host_ends;
-    std::array<EventHandle, kSlots> base{}, whole{};   // begin and end of a repetition
-    std::array<std::int64_t, kSlots> base_time{};      // ns since the start of the run
-    std::vector<EventHandle> tails;                    // [lane]
+    std::array<EventHandle, kSlots> base{}, whole{};  // begin and end of a repetition
+    std::array<std::int64_t, kSlots> base_time{};     // ns since the start of the run
+    std::vector<EventHandle> tails;                   // [lane]
     EventHandle opened = nullptr;
-    std::uint32_t harvested = 0;                       // repetitions whose times have been read
+    std::uint32_t harvested = 0;  // repetitions whose times have been read
     std::uint32_t begun = 0;
     std::deque<std::pair<EventHandle, std::vector<BufferPool::Block*>>> uses;  // to end when the event has happened
   };
@@ -60,6 +62,7 @@ class CudaExecution {
   void end_uses(Rank& rank, bool all);
   void drive();
   void put(const Task& task);
+  std::vector<RunFact> facts() const;
   void put_local(const Task& task);
   void put_transfer(const Task& task);
   void compute(const Task& task, OpId id, StreamHandle stream);
@@ -91,7 +94,8 @@ class CudaExecution {
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<StepMachine> machine_;
   std::chrono::steady_clock::time_point start_, progress_;
-  bool device_waits_ = false;  // a HostWait has asked in vain since the last round
+  std::int64_t put_time_ = 0, puts_ = 0;  // ns, ops: what putting ops into their streams costs the host
+  bool device_waits_ = false;             // a HostWait has asked in vain since the last round
 };
 
 }  // namespace steptwin

@@ -39,21 +39,26 @@ std::byte* CudaMemory::take(std::int64_t bytes, Space space) {
       if (cudaHostAlloc(&data, static_cast<std::size_t>(bytes), cudaHostAllocDefault) != cudaSuccess) throw no_memory(bytes, "pinned host");
       break;
     case Space::Pageable:
+    case Space::Storage:
       data = std::aligned_alloc(64, static_cast<std::size_t>((bytes + 63) / 64 * 64));
       if (data == nullptr) throw no_memory(bytes, "pageable host");
       break;
-    case Space::Storage:
-      throw EnvironmentError(EnvironmentError::Kind::Device, "the CUDA backend has no storage tier yet", "simulate it, or execute with --backend cpu");
   }
   return static_cast<std::byte*>(data);
 }
 
 void CudaMemory::give_back(std::byte* data, Space space) {
   switch (space) {
-    case Space::Device: cudaFree(data); return;
-    case Space::Pinned: cudaFreeHost(data); return;
+    case Space::Device:
+      cudaFree(data);
+      return;
+    case Space::Pinned:
+      cudaFreeHost(data);
+      return;
     case Space::Pageable:
-    case Space::Storage: std::free(data); return;
+    case Space::Storage:
+      std::free(data);
+      return;
   }
 }
 
@@ -82,7 +87,14 @@ std::byte* CudaMemory::staging(std::int64_t bytes) {
   return owned_.back().second;
 }
 
+// Small ones (a step's inputs) must not hold the host up, so they are staged in pinned memory; large ones (parameters at the start) may.
 void CudaMemory::write(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  constexpr std::int64_t kLarge = 1 << 20;
+  if (bytes > kLarge) {
+    cuda_check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream_), "write to a buffer");
+    cuda_check(cudaStreamSynchronize(stream_), "write to a buffer");
+    return;
+  }
   std::byte* const pinned = staging(bytes);
   std::memcpy(pinned, from, static_cast<std::size_t>(bytes));
   cuda_check(cudaMemcpyAsync(to, pinned, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream_), "write to a buffer");

@@ -1,12 +1,13 @@
-// Memory of one rank on a GPU: device memory by cudaMalloc, pinned host memory by cudaHostAlloc, pageable host memory by malloc. Blocks stay with the
+// Memory of one rank on a GPU: device memory by cudaMalloc, pinned host memory by cudaHostAlloc, pageable host memory by malloc;
+// storage is host memory too, as on the CPU backend. Blocks stay with the
 // rank's pool (exec/cpu/buffer_pool.h), which is the cache; warm-up fills it, so that no step allocates.
 // Reads and writes go through `stream`, the rank's first lane, which joins all lanes between steps.
 #pragma once
 
 #include <vector>
 
-#include "exec/cuda/handles.h"
 #include "exec/cpu/memory_source.h"
+#include "exec/cuda/handles.h"
 
 namespace steptwin {
 
@@ -43,7 +44,7 @@ class CudaMemory final : public MemorySource {
   StreamHandle stream_;
   std::uint32_t slot_ = 0;
   std::vector<Staged> reads_[2];
-  std::vector<std::byte*> written_[2];                         // staging of writes
+  std::vector<std::byte*> written_[2];                        // staging of writes
   std::vector<std::pair<std::int64_t, std::byte*>> staging_;  // free pinned blocks
   std::vector<std::pair<std::int64_t, std::byte*>> owned_;
 };

@@ -1,7 +1,7 @@
 // The parts on a GPU: own kernels for what is bound by memory, LibTorch for flash attention and the GELU. All on the current stream.
-#include <cuda_runtime_api.h>
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAContext.h>
+#include <cuda_runtime_api.h>
 
 #include "exec/cuda/kernels.h"
 #include "exec/ops/adam.h"
@@ -15,10 +15,14 @@ cudaStream_t stream() { return at::cuda::getCurrentCUDAStream().stream(); }
 
 DType dtype_of(const at::Tensor& t) {
   switch (t.scalar_type()) {
-    case at::kFloat: return DType::Fp32;
-    case at::kBFloat16: return DType::Bf16;
-    case at::kHalf: return DType::Fp16;
-    default: throw InternalError("a part was given a tensor of an unknown type");
+    case at::kFloat:
+      return DType::Fp32;
+    case at::kBFloat16:
+      return DType::Bf16;
+    case at::kHalf:
+      return DType::Fp16;
+    default:
+      throw InternalError("a part was given a tensor of an unknown type");
   }
 }
 
@@ -49,8 +53,9 @@ bool takes_cudnn(const AttentionTensors& t) {
 }
 at::Tensor heads_first(const at::Tensor& t) { return t.transpose(1, 2); }  // [b, s, heads, d] <-> [b, heads, s, d]
 
-// cuBLAS multiplies 16-bit matrices five times slower when a dimension is odd (a vocabulary of 50,257; measured on an H200: 6.7 ms against 0.84 ms for
-// 4096 x 50257 x 1600, docs/validation/h200.md), so the vocabulary is padded to whole 16 bytes: d_scores by its rows' distance, the weight by a copy.
+// cuBLAS multiplies 16-bit matrices five times slower when a dimension is odd (a vocabulary of 50,257; measured on an H200: 6.7 ms against
+// 0.84 ms for 4096 x 50257 x 1600, docs/validation/h200.md), so the vocabulary is padded to whole 16 bytes: d_scores by its rows' distance,
+// the weight by a copy.
 std::int64_t padded(std::int64_t vocabulary, const at::Tensor& like) {
   const auto elements = 16 / static_cast<std::int64_t>(like.element_size());
   return like.scalar_type() == at::kFloat ? vocabulary : (vocabulary + elements - 1) / elements * elements;
@@ -74,7 +79,8 @@ void norm(const at::Tensor& x, const at::Tensor& gain, const at::Tensor& bias, a
 at::Tensor norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& gain, const at::Tensor& mean, const at::Tensor& rstd,
                          const at::Tensor& residual, at::Tensor dx) {
   const kernels::NormArguments a = norm_arguments(x, gain, mean, rstd);
-  const at::Tensor partial = at::empty({kernels::norm_partial_rows(a.rows), mean.defined() ? 2 : 1, a.width}, x.options().dtype(at::kFloat));
+  const at::Tensor partial =
+      at::empty({kernels::norm_partial_rows(a.rows), mean.defined() ? 2 : 1, a.width}, x.options().dtype(at::kFloat));
   const at::Tensor slope = dy.to(x.scalar_type()).contiguous();
   kernels::norm_backward(a, slope.data_ptr(), bytes(residual), dx.data_ptr(), floats(partial), stream());
   return partial.sum(0);
@@ -95,7 +101,8 @@ std::array<at::Tensor, 2> swiglu_backward(const at::Tensor& dy, const at::Tensor
 
 void rotate(const at::Tensor& t, std::int64_t d, Turn turn) {
   invariant(t.is_contiguous(), "a rotated tensor is dense");
-  kernels::rotate(dtype_of(t), t.data_ptr(), t.size(0), t.size(1), t.size(2) / d, d, kRopeBase, turn == Turn::Forward ? 1.f : -1.f, stream());
+  kernels::rotate(dtype_of(t), t.data_ptr(), t.size(0), t.size(1), t.size(2) / d, d, kRopeBase, turn == Turn::Forward ? 1.f : -1.f,
+                  stream());
 }
 
 // Flash attention takes [b, s, heads, d] views and grouped heads as they are; without dropout its random state is never read.
@@ -103,13 +110,15 @@ void attention(const AttentionTensors& t) {
   if (!takes_flash(t)) return composed_attention(t);
   const std::int64_t s = t.q.size(1);
   if (takes_cudnn(t)) {
-    const auto result = at::_scaled_dot_product_cudnn_attention(heads_first(t.q), heads_first(t.k), heads_first(t.v), std::nullopt, true, 0.0, true, false);
+    const auto result =
+        at::_scaled_dot_product_cudnn_attention(heads_first(t.q), heads_first(t.k), heads_first(t.v), std::nullopt, true, 0.0, true, false);
     at::Tensor core = t.core, statistics = t.statistics;
     core.copy_(heads_first(std::get<0>(result)));
     statistics.copy_(std::get<1>(result).view(statistics.sizes()));
     return;
   }
-  const auto [out, lse, rng, unused, debug] = at::_flash_attention_forward(t.q, t.k, t.v, std::nullopt, std::nullopt, s, s, 0.0, true, false);
+  const auto [out, lse, rng, unused, debug] =
+      at::_flash_attention_forward(t.q, t.k, t.v, std::nullopt, std::nullopt, s, s, 0.0, true, false);
   at::Tensor core = t.core, statistics = t.statistics;
   core.copy_(out);
   statistics.copy_(lse);
@@ -121,8 +130,8 @@ std::array<at::Tensor, 3> attention_backward(const AttentionTensors& t, const at
   const at::Tensor rng = at::empty({2}, t.q.options().dtype(at::kLong)), unused = at::empty({}, t.q.options().dtype(at::kLong)), none;
   if (takes_cudnn(t)) {
     const auto [dq, dk, dv] = at::_scaled_dot_product_cudnn_attention_backward(
-        heads_first(d_core), heads_first(t.q), heads_first(t.k), heads_first(t.v), heads_first(t.core), t.statistics.unsqueeze(-1), unused, unused, none,
-        none, none, s, s, 0.0, true);
+        heads_first(d_core), heads_first(t.q), heads_first(t.k), heads_first(t.v), heads_first(t.core), t.statistics.unsqueeze(-1), unused,
+        unused, none, none, none, s, s, 0.0, true);
     return {heads_first(dq), heads_first(dk), heads_first(dv)};
   }
   const auto [dq, dk, dv] =
@@ -136,8 +145,8 @@ void softmax_loss(const at::Tensor& rows, const at::Tensor& weight, const at::Te
   at::Tensor scores = weight.scalar_type() == at::kFloat ? softmax : at::empty({n, w.size(0)}, weight.options());
   at::mm_out(scores, rows, w.t());
   const at::Tensor losses = at::empty({n}, softmax.options());
-  kernels::softmax_loss(dtype_of(scores), bytes(scores), scores.stride(0), n, vocabulary, targets.data_ptr<std::int64_t>(), floats(softmax), floats(losses),
-                        stream());
+  kernels::softmax_loss(dtype_of(scores), bytes(scores), scores.stride(0), n, vocabulary, targets.data_ptr<std::int64_t>(), floats(softmax),
+                        floats(losses), stream());
   loss.copy_(losses.mean().view({1}));
 }
 

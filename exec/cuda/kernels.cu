@@ -1,12 +1,11 @@
-#include "exec/cuda/kernels.h"
-
-#include <cuda_runtime_api.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
 
 #include "exec/cuda/cuda_check.h"
+#include "exec/cuda/kernels.h"
 #include "schedule/base/error.h"
 
 namespace steptwin::kernels {
@@ -15,7 +14,9 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kMaxBlocks = 132 * 16;  // enough to fill the largest device several times; grid-stride loops do the rest
 
-int blocks_for(std::int64_t n, std::int64_t per_block) { return static_cast<int>(std::clamp<std::int64_t>((n + per_block - 1) / per_block, 1, kMaxBlocks)); }
+int blocks_for(std::int64_t n, std::int64_t per_block) {
+  return static_cast<int>(std::clamp<std::int64_t>((n + per_block - 1) / per_block, 1, kMaxBlocks));
+}
 
 __device__ float load(const float* p) { return *p; }
 __device__ float load(const __nv_bfloat16* p) { return __bfloat162float(*p); }
@@ -28,12 +29,16 @@ __device__ void store(__half* p, float v) { *p = __float2half_rn(v); }
 template <class F>
 void with_real(DType type, F f) {
   switch (type) {
-    case DType::Fp32: return f(static_cast<float*>(nullptr));
-    case DType::Bf16: return f(static_cast<__nv_bfloat16*>(nullptr));
-    case DType::Fp16: return f(static_cast<__half*>(nullptr));
+    case DType::Fp32:
+      return f(static_cast<float*>(nullptr));
+    case DType::Bf16:
+      return f(static_cast<__nv_bfloat16*>(nullptr));
+    case DType::Fp16:
+      return f(static_cast<__half*>(nullptr));
     case DType::Int64:
     case DType::Int32:
-    case DType::Uint8: break;
+    case DType::Uint8:
+      break;
   }
   throw InternalError("a kernel of real numbers was asked for an integer type");
 }
@@ -131,7 +136,8 @@ __global__ void norm_sums_kernel(const T* dy, const T* x, const float* mean, con
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.x;
   float2 s{0, 0};
   if (column < width) {
-    for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * 8 + threadIdx.y; row < rows; row += static_cast<std::int64_t>(gridDim.y) * 8) {
+    for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * 8 + threadIdx.y; row < rows;
+         row += static_cast<std::int64_t>(gridDim.y) * 8) {
       const float d = load(dy + row * width + column);
       const float normal = (load(x + row * width + column) - (mean == nullptr ? 0 : mean[row])) * rstd[row];
       s.x += d * normal, s.y += d;
@@ -149,7 +155,8 @@ __global__ void norm_sums_kernel(const T* dy, const T* x, const float* mean, con
 // ---- element by element -----------------------------------------------------------------------------------------------
 template <class T>
 __global__ void swiglu_kernel(std::int64_t n, const T* gate, const T* up, T* out) {
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
     const float g = load(gate + i);
     store(out + i, g / (1 + __expf(-g)) * load(up + i));
   }
@@ -157,7 +164,8 @@ __global__ void swiglu_kernel(std::int64_t n, const T* gate, const T* up, T* out
 
 template <class T>
 __global__ void swiglu_backward_kernel(std::int64_t n, const T* dy, const T* gate, const T* up, T* dgate, T* dup) {
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
     const float g = load(gate + i), d = load(dy + i), sigmoid = 1 / (1 + __expf(-g));
     store(dup + i, g * sigmoid * d);
     store(dgate + i, d * load(up + i) * sigmoid * (1 + g * (1 - sigmoid)));
@@ -189,7 +197,8 @@ __global__ void rotate_kernel(T* t, std::int64_t positions, std::int64_t s, std:
 }
 
 template <class T>
-__global__ void softmax_loss_kernel(const T* scores, std::int64_t stride, std::int64_t width, const std::int64_t* targets, float* softmax, float* row_loss) {
+__global__ void softmax_loss_kernel(const T* scores, std::int64_t stride, std::int64_t width, const std::int64_t* targets, float* softmax,
+                                    float* row_loss) {
   const std::int64_t row = blockIdx.x;
   const T* in = scores + row * stride;
   float* p = softmax + row * width;
@@ -209,8 +218,8 @@ __global__ void softmax_loss_kernel(const T* scores, std::int64_t stride, std::i
 }
 
 template <class T>
-__global__ void softmax_loss_backward_kernel(const float* softmax, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float scale, T* out,
-                                             std::int64_t stride) {
+__global__ void softmax_loss_backward_kernel(const float* softmax, std::int64_t rows, std::int64_t width, const std::int64_t* targets,
+                                             float scale, T* out, std::int64_t stride) {
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const std::int64_t target = targets[row];
     for (std::int64_t i = threadIdx.x; i < width; i += blockDim.x)
@@ -221,7 +230,8 @@ __global__ void softmax_loss_backward_kernel(const float* softmax, std::int64_t 
 
 template <class G, class P, class S>
 __global__ void adam_kernel(AdamArguments a, const G* gradient, P* param, S* first, S* second) {
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.n; i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.n;
+       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
     const float g = load(gradient + i);
     float w = a.master == nullptr ? load(param + i) : a.master[i];
     const float m = a.beta1 * load(first + i) + a.rest1 * g;
@@ -236,13 +246,15 @@ __global__ void adam_kernel(AdamArguments a, const G* gradient, P* param, S* fir
 
 template <class To, class From>
 __global__ void convert_kernel(To* to, const From* from, std::int64_t n) {
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += static_cast<std::int64_t>(gridDim.x) * blockDim.x)
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x)
     store(to + i, load(from + i));
 }
 
 template <class T>
 __global__ void combine_reals_kernel(CombineArguments a, T*) {
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.n; i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.n;
+       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
     float sum = load(static_cast<const T*>(a.from[0]) + i);
     for (int k = 1; k < a.inputs; ++k) {
       const float v = load(static_cast<const T*>(a.from[k]) + i);
@@ -254,7 +266,8 @@ __global__ void combine_reals_kernel(CombineArguments a, T*) {
 
 template <class T>
 __global__ void combine_integers_kernel(CombineArguments a, T*) {
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.n; i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < a.n;
+       i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {
     T sum = static_cast<const T*>(a.from[0])[i];
     for (int k = 1; k < a.inputs; ++k) {
       const T v = static_cast<const T*>(a.from[k])[i];
@@ -274,7 +287,8 @@ void norm(const NormArguments& a, void* out, cudaStream_t stream) {
   with_real(a.type, [&](auto* null) {
     using T = Element<decltype(null)>;
     norm_kernel<T><<<static_cast<unsigned>(a.rows), row_threads(a.width), 0, stream>>>(
-        static_cast<const T*>(a.x), static_cast<const T*>(a.gain), static_cast<const T*>(a.bias), static_cast<T*>(out), a.mean, a.rstd, a.width, a.epsilon);
+        static_cast<const T*>(a.x), static_cast<const T*>(a.gain), static_cast<const T*>(a.bias), static_cast<T*>(out), a.mean, a.rstd,
+        a.width, a.epsilon);
   });
   launched();
 }
@@ -297,42 +311,48 @@ void norm_backward(const NormArguments& a, const void* dy, const void* residual,
 void swiglu(DType type, std::int64_t n, const void* gate, const void* up, void* out, cudaStream_t stream) {
   with_real(type, [&](auto* null) {
     using T = Element<decltype(null)>;
-    swiglu_kernel<T><<<blocks_for(n, kThreads), kThreads, 0, stream>>>(n, static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(out));
+    swiglu_kernel<T>
+        <<<blocks_for(n, kThreads), kThreads, 0, stream>>>(n, static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(out));
   });
   launched();
 }
 
-void swiglu_backward(DType type, std::int64_t n, const void* dy, const void* gate, const void* up, void* dgate, void* dup, cudaStream_t stream) {
+void swiglu_backward(DType type, std::int64_t n, const void* dy, const void* gate, const void* up, void* dgate, void* dup,
+                     cudaStream_t stream) {
   with_real(type, [&](auto* null) {
     using T = Element<decltype(null)>;
-    swiglu_backward_kernel<T><<<blocks_for(n, kThreads), kThreads, 0, stream>>>(n, static_cast<const T*>(dy), static_cast<const T*>(gate),
-                                                                                static_cast<const T*>(up), static_cast<T*>(dgate), static_cast<T*>(dup));
+    swiglu_backward_kernel<T><<<blocks_for(n, kThreads), kThreads, 0, stream>>>(
+        n, static_cast<const T*>(dy), static_cast<const T*>(gate), static_cast<const T*>(up), static_cast<T*>(dgate), static_cast<T*>(dup));
   });
   launched();
 }
 
-void rotate(DType type, void* t, std::int64_t batch, std::int64_t s, std::int64_t heads, std::int64_t d, double base, float sign, cudaStream_t stream) {
+void rotate(DType type, void* t, std::int64_t batch, std::int64_t s, std::int64_t heads, std::int64_t d, double base, float sign,
+            cudaStream_t stream) {
   with_real(type, [&](auto* null) {
     using T = Element<decltype(null)>;
-    rotate_kernel<T><<<blocks_for(batch * s, 1), kThreads, sizeof(float2) * static_cast<std::size_t>(d / 2), stream>>>(static_cast<T*>(t), batch * s, s, heads, d, base, sign);
+    rotate_kernel<T><<<blocks_for(batch * s, 1), kThreads, sizeof(float2) * static_cast<std::size_t>(d / 2), stream>>>(
+        static_cast<T*>(t), batch * s, s, heads, d, base, sign);
   });
   launched();
 }
 
-void softmax_loss(DType type, const void* scores, std::int64_t stride, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float* softmax,
-                  float* row_loss, cudaStream_t stream) {
+void softmax_loss(DType type, const void* scores, std::int64_t stride, std::int64_t rows, std::int64_t width, const std::int64_t* targets,
+                  float* softmax, float* row_loss, cudaStream_t stream) {
   with_real(type, [&](auto* null) {
     using T = Element<decltype(null)>;
-    softmax_loss_kernel<T><<<static_cast<unsigned>(rows), 1024, 0, stream>>>(static_cast<const T*>(scores), stride, width, targets, softmax, row_loss);
+    softmax_loss_kernel<T>
+        <<<static_cast<unsigned>(rows), 1024, 0, stream>>>(static_cast<const T*>(scores), stride, width, targets, softmax, row_loss);
   });
   launched();
 }
 
-void softmax_loss_backward(DType type, const float* softmax, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float scale, void* out,
-                           std::int64_t stride, cudaStream_t stream) {
+void softmax_loss_backward(DType type, const float* softmax, std::int64_t rows, std::int64_t width, const std::int64_t* targets,
+                           float scale, void* out, std::int64_t stride, cudaStream_t stream) {
   with_real(type, [&](auto* null) {
     using T = Element<decltype(null)>;
-    softmax_loss_backward_kernel<T><<<blocks_for(rows, 1), 512, 0, stream>>>(softmax, rows, width, targets, scale, static_cast<T*>(out), stride);
+    softmax_loss_backward_kernel<T>
+        <<<blocks_for(rows, 1), 512, 0, stream>>>(softmax, rows, width, targets, scale, static_cast<T*>(out), stride);
   });
   launched();
 }
@@ -345,8 +365,8 @@ void adam(const AdamArguments& a, cudaStream_t stream) {
         using G = Element<decltype(g)>;
         using P = Element<decltype(p)>;
         using S = Element<decltype(s)>;
-        adam_kernel<G, P, S><<<blocks_for(a.n, kThreads), kThreads, 0, stream>>>(a, static_cast<const G*>(a.gradient), static_cast<P*>(a.param),
-                                                                                 static_cast<S*>(a.first), static_cast<S*>(a.second));
+        adam_kernel<G, P, S><<<blocks_for(a.n, kThreads), kThreads, 0, stream>>>(
+            a, static_cast<const G*>(a.gradient), static_cast<P*>(a.param), static_cast<S*>(a.first), static_cast<S*>(a.second));
       });
     });
   });
@@ -375,9 +395,15 @@ void combine(const CombineArguments& a, cudaStream_t stream) {
     case DType::Fp16:
       with_real(a.type, [&](auto* null) { combine_reals_kernel<<<blocks, kThreads, 0, stream>>>(a, null); });
       break;
-    case DType::Int64: combine_integers_kernel<<<blocks, kThreads, 0, stream>>>(a, static_cast<std::int64_t*>(nullptr)); break;
-    case DType::Int32: combine_integers_kernel<<<blocks, kThreads, 0, stream>>>(a, static_cast<std::int32_t*>(nullptr)); break;
-    case DType::Uint8: combine_integers_kernel<<<blocks, kThreads, 0, stream>>>(a, static_cast<std::uint8_t*>(nullptr)); break;
+    case DType::Int64:
+      combine_integers_kernel<<<blocks, kThreads, 0, stream>>>(a, static_cast<std::int64_t*>(nullptr));
+      break;
+    case DType::Int32:
+      combine_integers_kernel<<<blocks, kThreads, 0, stream>>>(a, static_cast<std::int32_t*>(nullptr));
+      break;
+    case DType::Uint8:
+      combine_integers_kernel<<<blocks, kThreads, 0, stream>>>(a, static_cast<std::uint8_t*>(nullptr));
+      break;
   }
   launched();
 }

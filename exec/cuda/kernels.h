@@ -21,23 +21,26 @@ struct NormArguments {
   float* rstd = nullptr;
 };
 void norm(const NormArguments& a, void* out, StreamHandle stream);
-// dx = through the norm + residual (null: none). partial: fp32 [norm_partial_rows(rows)][1 or 2][width], summed over its first index by the caller.
+// dx = through the norm + residual (null: none). partial: fp32 [norm_partial_rows(rows)][1 or 2][width], summed over its first index by the
+// caller.
 std::int64_t norm_partial_rows(std::int64_t rows);
 void norm_backward(const NormArguments& a, const void* dy, const void* residual, void* dx, float* partial, StreamHandle stream);
 
 void swiglu(DType type, std::int64_t n, const void* gate, const void* up, void* out, StreamHandle stream);
-void swiglu_backward(DType type, std::int64_t n, const void* dy, const void* gate, const void* up, void* dgate, void* dup, StreamHandle stream);
+void swiglu_backward(DType type, std::int64_t n, const void* dy, const void* gate, const void* up, void* dgate, void* dup,
+                     StreamHandle stream);
 
 // t [batch, s, heads, d] dense; rotates pairs (i, i + d/2); sign -1: the inverse.
-void rotate(DType type, void* t, std::int64_t batch, std::int64_t s, std::int64_t heads, std::int64_t d, double base, float sign, StreamHandle stream);
+void rotate(DType type, void* t, std::int64_t batch, std::int64_t s, std::int64_t heads, std::int64_t d, double base, float sign,
+            StreamHandle stream);
 
 // softmax [rows, width] dense fp32 of scores, whose rows lie `stride` elements apart and which may be softmax itself; row_loss [rows] =
 // -log softmax[target].
-void softmax_loss(DType type, const void* scores, std::int64_t stride, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float* softmax,
-                  float* row_loss, StreamHandle stream);
+void softmax_loss(DType type, const void* scores, std::int64_t stride, std::int64_t rows, std::int64_t width, const std::int64_t* targets,
+                  float* softmax, float* row_loss, StreamHandle stream);
 // out: (softmax - one_hot(target)) * scale, rows `stride` elements apart, zeros between them.
-void softmax_loss_backward(DType type, const float* softmax, std::int64_t rows, std::int64_t width, const std::int64_t* targets, float scale,
-                           void* out, std::int64_t stride, StreamHandle stream);
+void softmax_loss_backward(DType type, const float* softmax, std::int64_t rows, std::int64_t width, const std::int64_t* targets,
+                           float scale, void* out, std::int64_t stride, StreamHandle stream);
 
 // Adam as exec/ops/adam.cpp does it, element by element. weight: fp32 master, or null: the parameter itself.
 struct AdamArguments {

@@ -1,5 +1,5 @@
-// Per transfer: every member records `ready` on its stream and waits for the others'; does its part; records `done` and waits for the others'.
-// So it starts when the last member is ready, and no one goes on while its memory is read or written by another.
+// Per transfer: every member records `ready` on its stream and waits for the others'; does its part; records `done` and waits for the
+// others'. So it starts when the last member is ready, and no one goes on while its memory is read or written by another.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -36,7 +36,8 @@ void copy(const FlatView& from, std::int64_t from_at, const FlatView& to, std::i
     const FlatView::Stretch source = from.from(from_at), target = to.from(to_at);
     const std::int64_t size = std::min({bytes, source.bytes, target.bytes});
     if (source.data != target.data)
-      cuda_check(cudaMemcpyAsync(target.data, source.data, static_cast<std::size_t>(size), cudaMemcpyDefault, stream), "copy between ranks");
+      cuda_check(cudaMemcpyAsync(target.data, source.data, static_cast<std::size_t>(size), cudaMemcpyDefault, stream),
+                 "copy between ranks");
     from_at += size, to_at += size, bytes -= size;
   }
 }
@@ -50,7 +51,8 @@ class LocalTransport final : public Transport {
   std::string name() const override { return "local"; }
 
   void move(const OpBody& body, const Members& members) override {
-    const bool nothing = std::all_of(members.begin(), members.end(), [](const TransportMember& m) { return m.memory.in.empty() && m.memory.out.empty(); });
+    const bool nothing =
+        std::all_of(members.begin(), members.end(), [](const TransportMember& m) { return m.memory.in.empty() && m.memory.out.empty(); });
     meet(members);
     if (nothing) return;
     std::visit(Overloaded{
@@ -83,7 +85,8 @@ class LocalTransport final : public Transport {
         if (i != j) cuda_check(cudaStreamWaitEvent(members[i].stream, arrived[j], 0), "wait for an event");
   }
 
-  // Waits capture the record made before them, so a few events in turn do; enough that none is recorded anew while a host-side reader is behind.
+  // Waits capture the record made before them, so a few events in turn do; enough that none is recorded anew while a host-side reader is
+  // behind.
   cudaEvent_t next_event(int device) {
     constexpr std::size_t kEvents = 256;
     std::vector<cudaEvent_t>& events = events_[device];
@@ -97,8 +100,8 @@ class LocalTransport final : public Transport {
   }
 
   // Bytes [range) of every input combined into `outputs` at out_at, on one stream.
-  void combine(const Members& members, Range range, DType type, bool maximum, const std::vector<const FlatView*>& outputs, std::int64_t out_at,
-               cudaStream_t stream) {
+  void combine(const Members& members, Range range, DType type, bool maximum, const std::vector<const FlatView*>& outputs,
+               std::int64_t out_at, cudaStream_t stream) {
     while (range.bytes > 0) {
       kernels::CombineArguments a{};
       a.type = type, a.maximum = maximum;
@@ -123,7 +126,8 @@ class LocalTransport final : public Transport {
 
   void check_members(const Members& members) {
     if (members.size() > kernels::kMaxMembers)
-      throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("{} ranks of one device in a reduction; {} at most", members.size(), kernels::kMaxMembers));
+      throw EnvironmentError(EnvironmentError::Kind::Device,
+                             fmt::format("{} ranks of one device in a reduction; {} at most", members.size(), kernels::kMaxMembers));
   }
 
   // Every member reduces its shard into all outputs.
@@ -138,8 +142,8 @@ class LocalTransport final : public Transport {
     }
     for (std::size_t i = 0; i < members.size(); ++i) {
       const Range part = shard_of(elements, i, members.size());
-      combine(members, {part.first * size, part.bytes * size}, op.dtype, op.reduction == AllReduce::Reduction::Max, outputs, part.first * size,
-              members[i].stream);
+      combine(members, {part.first * size, part.bytes * size}, op.dtype, op.reduction == AllReduce::Reduction::Max, outputs,
+              part.first * size, members[i].stream);
     }
   }
 
@@ -178,7 +182,8 @@ class LocalTransport final : public Transport {
   void all_to_all(const AllToAll& op, const Members& members) {
     const auto n = static_cast<std::int64_t>(members.size());
     if (op.bytes.value % n != 0)
-      throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("an all-to-all of {} bytes does not split among {} members", op.bytes.value, n));
+      throw EnvironmentError(EnvironmentError::Kind::Device,
+                             fmt::format("an all-to-all of {} bytes does not split among {} members", op.bytes.value, n));
     const std::int64_t piece = op.bytes.value / n;
     std::vector<FlatView> aside;
     for (std::size_t i = 0; i < members.size(); ++i) {

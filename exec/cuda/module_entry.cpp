@@ -1,9 +1,9 @@
 // The door of the CUDA execution module, and what it asks of LibTorch beside the layers.
-#include <cuda_runtime_api.h>
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <nccl.h>
 
@@ -18,7 +18,8 @@
 namespace steptwin {
 
 struct LaneGuard::Implementation {
-  Implementation(cudaStream_t stream, int device) : guard(c10::cuda::getStreamFromExternal(stream, static_cast<c10::DeviceIndex>(device))) {}
+  Implementation(cudaStream_t stream, int device)
+      : guard(c10::cuda::getStreamFromExternal(stream, static_cast<c10::DeviceIndex>(device))) {}
   c10::cuda::CUDAStreamGuard guard;
 };
 LaneGuard::LaneGuard(cudaStream_t stream, int device) : implementation_(std::make_unique<Implementation>(stream, device)) {}
@@ -29,7 +30,8 @@ namespace {
 // The switches in force, then what device and libraries say of themselves.
 std::string environment_json() {
   std::string json = "{\"variables\": {";
-  for (const char* name : {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "NCCL_NVLS_ENABLE", "NCCL_LAUNCH_ORDER_IMPLICIT", "PYTORCH_CUDA_ALLOC_CONF"}) {
+  for (const char* name : {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "NCCL_NVLS_ENABLE", "NCCL_LAUNCH_ORDER_IMPLICIT",
+                           "PYTORCH_CUDA_ALLOC_CONF"}) {
     const char* const value = std::getenv(name);
     json += fmt::format("{}\"{}\": {}", json.back() == '{' ? "" : ", ", name, value == nullptr ? "null" : fmt::format("\"{}\"", value));
   }
@@ -54,6 +56,20 @@ std::int64_t temporaries_peak() {
   return stats.allocated_bytes[0].peak;
 }
 
+// What lies on device 0 beside the IR buffers (`facts` holds those): LibTorch's temporaries and its cache of them, and the rest: CUDA
+// context, kernels, cuBLAS, cuDNN and NCCL, other processes too.
+void add_memory_facts(std::vector<RunFact>& facts) {
+  std::size_t free = 0, total = 0;
+  cuda_check(cudaMemGetInfo(&free, &total), "ask for the device's memory");
+  const std::int64_t temporaries = c10::cuda::CUDACachingAllocator::getDeviceStats(0).reserved_bytes[0].current;
+  double buffers = 0;
+  for (const RunFact& fact : facts)
+    if (fact.name == "buffers_reserved_bytes") buffers = fact.value;
+  facts.push_back({"temporaries_reserved_bytes", "temporaries", "B", static_cast<double>(temporaries)});
+  facts.push_back({"context_and_libraries_bytes", "context, libs", "B",
+                   static_cast<double>(total - free) - buffers - static_cast<double>(temporaries)});
+}
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend() {
@@ -71,7 +87,9 @@ class CudaBackend final : public Backend {
   std::string environment() const override { return environment_json(); }
   ExecutionResult run(const Schedule& schedule, const ExecuteOptions& options) override {
     c10::cuda::CUDACachingAllocator::resetPeakStats(0);
-    ExecutionResult result = CudaExecution(schedule, options).run();
+    CudaExecution execution(schedule, options);
+    ExecutionResult result = execution.run();
+    add_memory_facts(result.facts);
     result.workspace_peak = temporaries_peak();
     result.environment_json = environment_json();
     return result;

@@ -1,5 +1,5 @@
-// NCCL, this process issuing for all its ranks: every transfer is one NCCL group that holds the calls of all members, so their order is the same
-// everywhere and no member's launch waits behind another's kernel (specs/execution.md 3).
+// NCCL, this process issuing for all its ranks: every transfer is one NCCL group that holds the calls of all members, so their order is the
+// same everywhere and no member's launch waits behind another's kernel (specs/execution.md 3).
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <nccl.h>
@@ -23,19 +23,25 @@ void nccl_check(ncclResult_t code, const char* what, ncclComm_t comm = nullptr) 
   if (code == ncclSuccess || code == ncclInProgress) return;
   const char* detail = ncclGetLastError(comm);
   throw EnvironmentError(EnvironmentError::Kind::Device,
-                         fmt::format("cannot {}: NCCL {}{}{}", what, ncclGetErrorString(code), detail != nullptr && *detail != '\0' ? ": " : "",
-                                     detail == nullptr ? "" : detail),
+                         fmt::format("cannot {}: NCCL {}{}{}", what, ncclGetErrorString(code),
+                                     detail != nullptr && *detail != '\0' ? ": " : "", detail == nullptr ? "" : detail),
                          "NCCL_DEBUG=INFO prints more");
 }
 
 ncclDataType_t type_of(DType type) {
   switch (type) {
-    case DType::Fp32: return ncclFloat32;
-    case DType::Bf16: return ncclBfloat16;
-    case DType::Fp16: return ncclFloat16;
-    case DType::Int64: return ncclInt64;
-    case DType::Int32: return ncclInt32;
-    case DType::Uint8: return ncclUint8;
+    case DType::Fp32:
+      return ncclFloat32;
+    case DType::Bf16:
+      return ncclBfloat16;
+    case DType::Fp16:
+      return ncclFloat16;
+    case DType::Int64:
+      return ncclInt64;
+    case DType::Int32:
+      return ncclInt32;
+    case DType::Uint8:
+      return ncclUint8;
   }
   return ncclUint8;
 }
@@ -43,7 +49,8 @@ ncclDataType_t type_of(DType type) {
 // The one stretch of memory that a call of NCCL takes.
 std::byte* dense(const FlatView& view, std::int64_t bytes, const char* what) {
   if (bytes == 0) return nullptr;
-  if (view.bytes() < bytes) throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("{} bytes of {} where {} are needed", view.bytes(), what, bytes));
+  if (view.bytes() < bytes)
+    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("{} bytes of {} where {} are needed", view.bytes(), what, bytes));
   const FlatView::Stretch stretch = view.from(0);
   if (stretch.bytes < bytes) throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("NCCL needs its {} in one piece", what));
   return stretch.data;
@@ -51,7 +58,8 @@ std::byte* dense(const FlatView& view, std::int64_t bytes, const char* what) {
 
 std::size_t count_of(std::int64_t bytes, DType type, std::int64_t parts) {
   if (bytes % (size_of(type) * parts) != 0)
-    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("NCCL cannot split {} bytes of {} among {} ranks", bytes, name_of(type), parts),
+    throw EnvironmentError(EnvironmentError::Kind::Device,
+                           fmt::format("NCCL cannot split {} bytes of {} among {} ranks", bytes, name_of(type), parts),
                            "sizes that divide, or --transport local");
   return static_cast<std::size_t>(bytes / size_of(type) / parts);
 }
@@ -97,9 +105,10 @@ class NcclTransport final : public Transport {
       if (version >= 23003 && allowed != nullptr && std::string_view(allowed) == "1") return;
       throw EnvironmentError(
           EnvironmentError::Kind::Device,
-          fmt::format("ranks {} and {} share GPU {}, and NCCL {}.{}.{} takes one rank per GPU", other - device_of_rank.begin(), r, device_of_rank[r],
-                      version / 10000, version / 100 % 100, version % 100),
-          version >= 23003 ? "--transport local, or NCCL_MULTI_RANK_GPU_ENABLE=1 (experimental)" : "--transport local, or as many GPUs as ranks");
+          fmt::format("ranks {} and {} share GPU {}, and NCCL {}.{}.{} takes one rank per GPU", other - device_of_rank.begin(), r,
+                      device_of_rank[r], version / 10000, version / 100 % 100, version % 100),
+          version >= 23003 ? "--transport local, or NCCL_MULTI_RANK_GPU_ENABLE=1 (experimental)"
+                           : "--transport local, or as many GPUs as ranks");
     }
   }
 
@@ -163,16 +172,21 @@ class NcclTransport final : public Transport {
               const std::uint32_t root = op.root.resolve(0, static_cast<std::uint32_t>(n));
               const FlatView& own = i == root ? m.memory.in : m.memory.out;
               std::byte* const data = dense(own, op.bytes.value, "a broadcast");
-              nccl_check(ncclBroadcast(data, data, count_of(op.bytes.value, op.dtype, 1), type_of(op.dtype), static_cast<int>(root), c, m.stream),
-                         "broadcast", c);
+              nccl_check(
+                  ncclBroadcast(data, data, count_of(op.bytes.value, op.dtype, 1), type_of(op.dtype), static_cast<int>(root), c, m.stream),
+                  "broadcast", c);
             },
             [&](const AllToAll& op) {
               const std::int64_t piece = op.bytes.value / n;
               std::byte *const in = dense(m.memory.in, op.bytes.value, "input"), *const out = dense(m.memory.out, op.bytes.value, "output");
               if (in == out) throw EnvironmentError(EnvironmentError::Kind::Device, "NCCL has no all-to-all in place");
               for (std::int64_t j = 0; j < n; ++j) {
-                nccl_check(ncclSend(in + j * piece, count_of(op.bytes.value, op.dtype, n), type_of(op.dtype), static_cast<int>(j), c, m.stream), "send", c);
-                nccl_check(ncclRecv(out + j * piece, count_of(op.bytes.value, op.dtype, n), type_of(op.dtype), static_cast<int>(j), c, m.stream), "receive", c);
+                nccl_check(
+                    ncclSend(in + j * piece, count_of(op.bytes.value, op.dtype, n), type_of(op.dtype), static_cast<int>(j), c, m.stream),
+                    "send", c);
+                nccl_check(
+                    ncclRecv(out + j * piece, count_of(op.bytes.value, op.dtype, n), type_of(op.dtype), static_cast<int>(j), c, m.stream),
+                    "receive", c);
               }
             },
             [&](const Send& op) { message(op.bytes, op.dtype, members, i, c); },

@@ -1,7 +1,7 @@
 #include "exec/cuda/sm_partition.h"
 
-#include <cuda_runtime_api.h>
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include "exec/cuda/cuda_check.h"
@@ -17,8 +17,10 @@ template <class Function>
 Function driver_function(const char* name) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};
-  if (cudaGetDriverEntryPointByVersion(name, &function, 13000, cudaEnableDefault, &found) != cudaSuccess || found != cudaDriverEntryPointSuccess)
-    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("the driver has no {}", name), "--partition needs a driver of CUDA 13 or newer");
+  if (cudaGetDriverEntryPointByVersion(name, &function, 13000, cudaEnableDefault, &found) != cudaSuccess ||
+      found != cudaDriverEntryPointSuccess)
+    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("the driver has no {}", name),
+                           "--partition needs a driver of CUDA 13 or newer");
   return reinterpret_cast<Function>(function);
 }
 
@@ -46,22 +48,27 @@ SmPartitions::SmPartitions(int device, std::uint32_t parts) : implementation_(st
                "ask for the device's multiprocessors");
   const std::uint32_t each = all.sm.smCount / parts / kGranularity * kGranularity;
   if (each == 0)
-    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("{} multiprocessors cannot be split into {} parts", all.sm.smCount, parts),
+    throw EnvironmentError(EnvironmentError::Kind::Device,
+                           fmt::format("{} multiprocessors cannot be split into {} parts", all.sm.smCount, parts),
                            fmt::format("--partition {} at most", all.sm.smCount / kGranularity));
   std::vector<CUdevResource> groups(parts);
   unsigned count = parts;
   CUdevResource rest{};
-  driver_check(driver_function<decltype(&cuDevSmResourceSplitByCount)>("cuDevSmResourceSplitByCount")(groups.data(), &count, &all, &rest, 0, each),
-               "split the multiprocessors");
+  driver_check(
+      driver_function<decltype(&cuDevSmResourceSplitByCount)>("cuDevSmResourceSplitByCount")(groups.data(), &count, &all, &rest, 0, each),
+      "split the multiprocessors");
   if (count < parts)
-    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("the driver gives {} parts of {} multiprocessors, not {}", count, each, parts),
+    throw EnvironmentError(EnvironmentError::Kind::Device,
+                           fmt::format("the driver gives {} parts of {} multiprocessors, not {}", count, each, parts),
                            fmt::format("--partition {}", count));
   for (CUdevResource& group : groups) {
     CUdevResourceDesc description{};
-    driver_check(driver_function<decltype(&cuDevResourceGenerateDesc)>("cuDevResourceGenerateDesc")(&description, &group, 1), "describe a partition");
+    driver_check(driver_function<decltype(&cuDevResourceGenerateDesc)>("cuDevResourceGenerateDesc")(&description, &group, 1),
+                 "describe a partition");
     CUgreenCtx context{};
-    driver_check(driver_function<decltype(&cuGreenCtxCreate)>("cuGreenCtxCreate")(&context, description, handle, CU_GREEN_CTX_DEFAULT_STREAM),
-                 "create a green context");
+    driver_check(
+        driver_function<decltype(&cuGreenCtxCreate)>("cuGreenCtxCreate")(&context, description, handle, CU_GREEN_CTX_DEFAULT_STREAM),
+        "create a green context");
     implementation_->contexts.push_back(context);
     CUdevResource given{};
     driver_check(driver_function<decltype(&cuGreenCtxGetDevResource)>("cuGreenCtxGetDevResource")(context, &given, CU_DEV_RESOURCE_TYPE_SM),
@@ -78,7 +85,7 @@ SmPartitions::~SmPartitions() {
 cudaStream_t SmPartitions::stream(std::uint32_t part, int priority) const {
   CUstream stream{};
   driver_check(driver_function<decltype(&cuGreenCtxStreamCreate)>("cuGreenCtxStreamCreate")(&stream, implementation_->contexts.at(part),
-                                                                                           CU_STREAM_NON_BLOCKING, priority),
+                                                                                            CU_STREAM_NON_BLOCKING, priority),
                "create a stream in a green context");
   return stream;
 }

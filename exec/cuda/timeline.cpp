@@ -4,8 +4,12 @@
 
 namespace steptwin {
 
-Timeline::Timeline(const Schedule&, const Matching& matching, const std::vector<InstructionList>& lists, std::uint32_t steps)
-    : matching_(matching), measured_(matching.ranks.size()), times_(matching.ranks.size()), clocks_(matching.ranks.size()) {
+Timeline::Timeline(const Matching& matching, const std::vector<InstructionList>& lists, std::uint32_t steps)
+    : matching_(matching),
+      measured_(matching.ranks.size()),
+      complete_(matching.ranks.size()),
+      times_(matching.ranks.size()),
+      clocks_(matching.ranks.size()) {
   for (std::size_t t = 0; t < lists.size(); ++t) waits_.push_back(waits_of(matching.tables[t], lists[t]));
   for (auto& rank : measured_) rank.resize(steps);
 }
@@ -28,14 +32,17 @@ Timeline::Waits Timeline::waits_of(const ProgramTables& tables, const Instructio
   return waits;
 }
 
-void Timeline::enqueued(std::uint32_t step, std::vector<std::pair<std::uint32_t, std::uint32_t>> members) { log_.push_back({step, std::move(members)}); }
+void Timeline::enqueued(std::uint32_t step, std::vector<std::pair<std::uint32_t, std::uint32_t>> members) {
+  log_.push_back({step, std::move(members)});
+}
 
-void Timeline::measured(std::uint32_t rank, std::uint32_t step, std::vector<Measured> ops) { measured_[rank][step] = std::move(ops); }
+void Timeline::measured(std::uint32_t rank, std::uint32_t step, std::vector<Measured> ops) {
+  measured_[rank][step] = std::move(ops);
+  complete_[rank] = step + 1;
+}
 
 std::vector<std::vector<std::vector<OpTimes>>> Timeline::times() {
-  std::size_t whole = 0;
-  while (whole < measured_.front().size() && std::all_of(measured_.begin(), measured_.end(), [&](const auto& rank) { return !rank[whole].empty() || rank.empty(); }))
-    ++whole;
+  const std::uint32_t whole = complete_.empty() ? 0 : *std::min_element(complete_.begin(), complete_.end());
   for (std::uint32_t r = 0; r < times_.size(); ++r) {
     times_[r].resize(whole);
     clocks_[r].lane_end.resize(matching_.tables[matching_.ranks[r].tables].lanes);
@@ -102,7 +109,7 @@ void Timeline::place(const Entry& entry) {
     t.ready = ready_of(rank, op);
     const Measured& m = measured_[rank][entry.step][op];
     start = std::max(start, t.ready);
-    if (entry.members.size() == 1) start = std::max(start, m.reached);
+    start = std::max(start, m.reached);
     end = std::min(end, m.end);
   }
   end = std::max(end, start);

@@ -1,5 +1,6 @@
-// From what the device measured to the times of a trace. The device gives, per op, when its lane reached it and when it had ended (CUDA events);
-// the host gives the issue. The rest follows from the schedule's inequalities (schedule.h), in the order in which ops were put into streams:
+// From what the device measured to the times of a trace. The device gives, per op, when its lane reached it and when it had ended (CUDA
+// events); the host gives the issue. The rest follows from the schedule's inequalities (schedule.h), in the order in which ops were put
+// into streams:
 //   ready = max(issue, end of the lane's op before it, ends of the events its lane waited for, end of the rank's repetition before)
 //   start = when the lane reached it, not before ready; of communication the largest ready of its members
 //   end   = what was measured; of communication the earliest that any member saw (each sees it only after all data has moved); of a group
@@ -22,11 +23,12 @@ class Timeline {
     std::int64_t issue = 0, reached = 0, end = 0;  // ns since the start of the run
   };
 
-  Timeline(const Schedule& schedule, const Matching& matching, const std::vector<InstructionList>& lists, std::uint32_t steps);
+  Timeline(const Matching& matching, const std::vector<InstructionList>& lists, std::uint32_t steps);
 
   // In the order in which the work was put into streams. members: (rank, op) of a transfer; one for a local op.
   void enqueued(std::uint32_t step, std::vector<std::pair<std::uint32_t, std::uint32_t>> members);
-  void measured(std::uint32_t rank, std::uint32_t step, std::vector<Measured> ops);  // one per op; HostWaits: issue and end of the host
+  // One per op, step after step. HostWaits: issue and end of the host. Of communication `reached` means nothing and is 0.
+  void measured(std::uint32_t rank, std::uint32_t step, std::vector<Measured> ops);
 
   // [rank][step][op]; steps that were not measured on every rank are left out. Call once, at the end.
   std::vector<std::vector<std::vector<OpTimes>>> times();
@@ -60,6 +62,7 @@ class Timeline {
   std::vector<Waits> waits_;  // [tables]
   std::vector<Entry> log_;
   std::vector<std::vector<std::vector<Measured>>> measured_;  // [rank][step][op]
+  std::vector<std::uint32_t> complete_;                       // [rank] steps measured
   std::vector<std::vector<std::vector<OpTimes>>> times_;
   std::vector<RankClock> clocks_;
 };

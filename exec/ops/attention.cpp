@@ -25,7 +25,9 @@ class Composed {
   at::Tensor from_query_heads(const at::Tensor& t) const {
     return t.view({b_, kv_, group_, s_, d_}).permute({0, 3, 1, 2, 4}).reshape({b_, s_, heads_, d_});
   }
-  at::Tensor from_key_heads(const at::Tensor& t) const { return t.view({b_, kv_, s_, d_}).permute({0, 2, 1, 3}).reshape({b_, s_, kv_, d_}); }
+  at::Tensor from_key_heads(const at::Tensor& t) const {
+    return t.view({b_, kv_, s_, d_}).permute({0, 2, 1, 3}).reshape({b_, s_, kv_, d_});
+  }
   at::Tensor scores() const;         // fp32 [b, a, s, s], scaled, -inf above the diagonal
   at::Tensor probabilities() const;  // fp32, as forward made them, from what is saved
   at::Tensor stacked(const at::Tensor& scores) const { return scores.view({b_ * kv_, group_ * s_, s_}); }
@@ -69,12 +71,15 @@ std::array<at::Tensor, 3> Composed::backward(const at::Tensor& d_core) const {
   const at::Tensor dv = at::bmm(p.to(type).transpose(1, 2), d_out);
   at::Tensor ds = at::bmm(d_out, key_heads(t_.v).transpose(1, 2)).to(at::kFloat);
   ds = ds.sub_(row_sum).mul_(p).mul_(scale_).to(type);
-  return {from_query_heads(at::bmm(ds, key_heads(t_.k))), from_key_heads(at::bmm(ds.transpose(1, 2), query_heads(t_.q))), from_key_heads(dv)};
+  return {from_query_heads(at::bmm(ds, key_heads(t_.k))), from_key_heads(at::bmm(ds.transpose(1, 2), query_heads(t_.q))),
+          from_key_heads(dv)};
 }
 
 }  // namespace
 
 void composed_attention(const AttentionTensors& t) { Composed(t).forward(); }
-std::array<at::Tensor, 3> composed_attention_backward(const AttentionTensors& t, const at::Tensor& d_core) { return Composed(t).backward(d_core); }
+std::array<at::Tensor, 3> composed_attention_backward(const AttentionTensors& t, const at::Tensor& d_core) {
+  return Composed(t).backward(d_core);
+}
 
 }  // namespace steptwin::parts

@@ -29,7 +29,7 @@ struct StepContext {
   std::int32_t device = -1;  // where the operands lie: a CUDA device, or -1: host memory
 };
 
-// Throws EnvironmentError (Kind::Device) when the segment, phase or operands are unknown to it; messages name the op.
+// Throws EnvironmentError (Kind::Device) when the segment, phase or operands are unknown to it; the caller names the op.
 void run_compute(const Schedule& schedule, const Program& program, OpId op, std::span<const BoundAccess> operands, const StepContext& step);
 
 // Fills a parameter with its initial values: normal(0, 0.02) weights, zero biases, unit norm gains; a function of (name, seed, shape)

@@ -24,8 +24,8 @@ at::Tensor rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at
   return dx.mul_(inverse);
 }
 
-at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& gain, const at::Tensor& mean, const at::Tensor& rstd,
-                               at::Tensor& sums) {
+at::Tensor layer_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& gain, const at::Tensor& mean,
+                               const at::Tensor& rstd, at::Tensor& sums) {
   const auto [dx, dgain, dbias] = at::native_layer_norm_backward(dy, x, {x.size(-1)}, mean.unsqueeze(-1), rstd.unsqueeze(-1), gain,
                                                                  at::zeros_like(gain), {true, true, true});
   sums = at::stack({dgain, dbias});
@@ -53,7 +53,9 @@ at::Tensor norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Te
 }
 
 void gelu(const at::Tensor& x, at::Tensor out) { out.copy_(at::gelu(wide(x), "tanh")); }
-at::Tensor gelu_backward(const at::Tensor& dy, const at::Tensor& x) { return at::gelu_backward(wide(dy), wide(x), "tanh").to(dy.scalar_type()); }
+at::Tensor gelu_backward(const at::Tensor& dy, const at::Tensor& x) {
+  return at::gelu_backward(wide(dy), wide(x), "tanh").to(dy.scalar_type());
+}
 void swiglu(const at::Tensor& gate, const at::Tensor& up, at::Tensor out) { out.copy_(at::silu(wide(gate)).mul_(up)); }
 std::array<at::Tensor, 2> swiglu_backward(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
   const at::ScalarType type = dy.scalar_type();
@@ -77,7 +79,9 @@ void rotate(const at::Tensor& t, std::int64_t d, Turn turn) {
 }
 
 void attention(const AttentionTensors& t) { composed_attention(t); }
-std::array<at::Tensor, 3> attention_backward(const AttentionTensors& t, const at::Tensor& d_core) { return composed_attention_backward(t, d_core); }
+std::array<at::Tensor, 3> attention_backward(const AttentionTensors& t, const at::Tensor& d_core) {
+  return composed_attention_backward(t, d_core);
+}
 
 // log(sum(exp(score - max))) - (score[target] - max)
 void softmax_loss(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& targets, at::Tensor p, at::Tensor loss) {

@@ -12,7 +12,8 @@ bool is_table(const BoundAccess& access) { return access.layout->tensors[access.
 
 void table_gradient(const Operands& operands, const BoundAccess& gradient, const TensorView& view, const at::Tensor& dy,
                     const at::Tensor& ids) {
-  parts::contribute(tensor_at(operands, view), at::embedding_dense_backward(rows_of(dy), ids, view.shape[0], -1, false), which_of(gradient));
+  parts::contribute(tensor_at(operands, view), at::embedding_dense_backward(rows_of(dy), ids, view.shape[0], -1, false),
+                    which_of(gradient));
 }
 
 // Rows behind the sequence get no contribution: the first one writes zeros there.
@@ -50,6 +51,8 @@ class Head {
 
 void Head::forward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& loss) const {
   const at::Tensor rows = rows_of(segment_norm(operands_, x, param_, saved));
+  if (const at::Tensor p = softmax_rows(saved); p.size(0) != rows.size(0) || p.size(1) != weight_.size(0))
+    operands_.fail(fmt::format("the logits have the shape {}x{}, softmax {}x{}", rows.size(0), weight_.size(0), p.size(0), p.size(1)));
   parts::softmax_loss(rows, weight_, targets, softmax_rows(saved), tensor_at(operands_, operands_.only_tensor(loss)));
 }
 

@@ -62,10 +62,14 @@ std::int64_t head_size(const Operands& operands, const BoundAccess& saved) {
 }
 
 void HalfLayer::project(const std::string& name, const at::Tensor& rows, at::Tensor out) const {
+  const at::Tensor w = weight(name);
+  if (out.size(0) != rows.size(0) || out.size(1) != w.size(0))
+    operands_.fail(fmt::format("the product with {}.weight has the shape {}x{}, the tensor that takes it {}x{}", name, rows.size(0),
+                               w.size(0), out.size(0), out.size(1)));
   if (operands_.has(param_, name + ".bias")) {
-    at::addmm_out(out, tensor_at(operands_, operands_.tensor(param_, name + ".bias")), rows, weight(name).t());
+    at::addmm_out(out, tensor_at(operands_, operands_.tensor(param_, name + ".bias")), rows, w.t());
   } else {
-    at::mm_out(out, rows, weight(name).t());
+    at::mm_out(out, rows, w.t());
   }
 }
 

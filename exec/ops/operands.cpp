@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "schedule/base/error.h"
-#include "schedule/ir/text.h"
 
 namespace steptwin {
 namespace {
@@ -34,8 +33,7 @@ bool names(std::string_view name, std::string_view end) {
 }  // namespace
 
 void Operands::fail(const std::string& problem, const std::string& help) const {
-  throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("op cannot be executed: {}\n  {}", problem, print_op(schedule_, op_)),
-                         help);
+  throw EnvironmentError(EnvironmentError::Kind::Device, "it cannot be executed: " + problem, help);
 }
 
 const BoundAccess* Operands::next() {

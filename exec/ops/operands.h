@@ -1,5 +1,5 @@
 // The operands of one compute op, taken in the order of the op's signature (schedule/mechanisms/segment_ops.h), and the tensors inside
-// them. Every complaint is an EnvironmentError (Kind::Device) that prints the op's line. No torch.
+// them. Every complaint is an EnvironmentError (Kind::Device); the caller names the op. No torch.
 #pragma once
 
 #include <span>

@@ -48,7 +48,8 @@ NormTensors norm_tensors(const Operands& operands, const BoundAccess& param, con
 }  // namespace
 
 at::Tensor tensor_at(const Operands& operands, const TensorView& view) {
-  return at::from_blob(view.data, at::IntArrayRef(view.shape.data(), view.shape.size()), options_of(operands, scalar_type(operands, view.dtype)));
+  return at::from_blob(view.data, at::IntArrayRef(view.shape.data(), view.shape.size()),
+                       options_of(operands, scalar_type(operands, view.dtype)));
 }
 
 at::Tensor ids_at(const Operands& operands, const BoundAccess& ids) {
@@ -74,7 +75,9 @@ at::Tensor segment_norm_backward(const Operands& operands, const at::Tensor& dy,
   return parts::norm_backward(dy, x, t.gain, t.mean, t.rstd, residual, std::move(dx));
 }
 
-parts::Contribution which_of(const BoundAccess& gradient) { return gradient.mode == AccessMode::Write ? parts::Contribution::First : parts::Contribution::Later; }
+parts::Contribution which_of(const BoundAccess& gradient) {
+  return gradient.mode == AccessMode::Write ? parts::Contribution::First : parts::Contribution::Later;
+}
 
 void contribute_norm(const Operands& operands, const BoundAccess& gradient, const at::Tensor& sums) {
   parts::contribute(tensor_at(operands, operands.tensor(gradient, "norm.weight")), sums[0], which_of(gradient));

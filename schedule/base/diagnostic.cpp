@@ -81,7 +81,8 @@ std::string nearest_name(const std::string& word, const std::vector<std::string>
   }
   if (!best.empty() || word.size() < 2) return best;
   for (const std::string& candidate : known) {
-    if (candidate.starts_with(word) || word.starts_with(candidate)) return candidate;
+    const bool fits = candidate.starts_with(word) || word.starts_with(candidate);
+    if (fits && (best.empty() || candidate.size() < best.size())) best = candidate;
   }
   return best;
 }

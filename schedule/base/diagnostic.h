@@ -37,7 +37,7 @@ std::string clipped(std::string_view word, std::size_t most = 60);
 // "error: ...", position with caret, details, help; several lines, no trailing newline, no colour.
 std::string format_diagnostic(const Diagnostic& diagnostic);
 
-// The nearest of `known` to `word` by Damerau-Levenshtein distance <= 2 or common prefix; empty when none is near.
+// The nearest of `known` to `word` by Damerau-Levenshtein distance <= 2 or common prefix (the shortest); empty when none is near.
 std::string nearest_name(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace steptwin

@@ -168,8 +168,10 @@ MeasuredTables read_measured(const JsonObject& o) {
           "processor_share", "compute", "transfers", "copies", "issue"});
   MeasuredTables t;
   for (const auto& [key, text] :
-       {std::pair{"backend", &t.backend}, {"mode", &t.mode}, {"date", &t.date}, {"host", &t.host}, {"tool", &t.tool}})
+       {std::pair{"backend", &t.backend}, {"date", &t.date}, {"host", &t.host}, {"tool", &t.tool}})
     *text = o.string(key).value_or("");
+  static const std::vector<std::string> kModes{"interp", "threads", "streams"};
+  t.mode = kModes[o.choice("mode", kModes).value_or(0)];
   t.command = o.strings("command").value_or(std::vector<std::string>{});
   t.environment = read_environment(o.object("environment"));
   t.rounds = o.integer("rounds", kCount).value_or(1);

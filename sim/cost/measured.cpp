@@ -90,8 +90,16 @@ std::optional<Cost> MeasuredCosts::find(const std::string& exact, const std::str
 std::optional<Cost> MeasuredCosts::part_cost(const Schedule& schedule, const ComputePart& part, const char* engine) const {
   const Work none;
   const Work& work = part.work.valid() ? schedule.works[part.work.value] : none;
-  const KeyPair key = compute_key(schedule.name(part.segment), name_of(part.phase), engine, kernel_texts(work));
-  return find(key.exact, key.family, size_of_work(work.flops(), work.bytes()), real(work.bytes()));
+  const std::vector<std::string> kernels = kernel_texts(work);
+  const auto find_as = [&](Phase phase) {
+    const KeyPair key = compute_key(schedule.name(part.segment), name_of(phase), engine, kernels);
+    return find(key.exact, key.family, size_of_work(work.flops(), work.bytes()), real(work.bytes()));
+  };
+  std::optional<Cost> cost = find_as(part.phase);
+  if (cost || part.phase != Phase::Recompute) return cost;
+  cost = find_as(Phase::Forward);  // a recomputed forward launches the forward's kernels
+  if (cost) cost->provenance = Provenance::Interpolated;
+  return cost;
 }
 
 // One part unknown: the analytic model answers for the whole op.

@@ -63,9 +63,18 @@ class Ops(FakeModule):
         path = self.write("f.sched", "mesh pp 1\nprogram a ranks all\n  lane run compute\n  buffer x 4B\n  buffer huge 1024TiB\n"
                                      "  0 compute F one write x\n  1 compute F one write huge\n")
         error = self.execute(6, path).stderr
-        self.assertIn("rank 0 failed while issuing op `1 compute F one write huge lane run` of step 0: "
-                      "this computer has no memory for a buffer", error)
+        self.assertRegex(error, r"error: the buffers of all ranks .* take at least 1\.000 PiB, but this computer has .* free")
         self.assertIn("help: a smaller model or batch", error)
+        self.assertEqual(self.statuses(), [("sim", "ok")], "refused before it began")
+
+    def test_ranks_that_fit_one_by_one_but_not_together(self):
+        path = self.write("f.sched", "mesh dp 4096\nprogram a ranks all\n  lane run compute\n  buffer x 1GiB\n  0 compute F one write x\n")
+        self.assertIn("take at least 4.000 TiB", self.execute(6, path, "--no-db").stderr)
+
+    def test_more_steps_than_can_be_kept(self):
+        path = self.write("f.sched", FAILING.format("one"))
+        for option in ("--steps", "--warmup"):
+            self.assertIn(f"{option} 2147483647: at most 10000", self.execute(2, path, option, "2147483647").stderr)
 
     def test_threads_that_cannot_be_started(self):
         path = self.write("f.sched", FAILING.format("one"))
@@ -121,7 +130,7 @@ class Files(FakeModule):
         self.write("enough.txt", "x" * 129)
         for name, size in (("short.txt", 128), ("/dev/null", 0)):
             error = self.data("--data", name)
-            self.assertIn(f"the training text has {size} bytes; a sequence of 128 tokens needs at least 129", error)
+            self.assertIn(f"training text {name} has {size} bytes; a sequence of 128 tokens needs at least 129", error)
             self.assertIn("help: give a longer file with --data FILE", error)
         self.execute(0, SMALL, "--no-db", "--data", "enough.txt")
 

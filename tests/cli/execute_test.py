@@ -36,6 +36,18 @@ class Execute(Case):
         self.assertEqual(comparison["peak_memory_error"], 0)
         self.expect(1, "compare", "@last-exec", "--max-error", "0")
 
+    def test_a_wrong_gradient_is_found_and_its_tensor_named(self):
+        text = self.expect(0, "show", SMALL, *TINY, "--ops").stdout
+        # The second micro-batch overwrites what the first has contributed.
+        wrong = text.replace("update layers.0.mlp.grad", "write layers.0.mlp.grad", 1)
+        self.assertNotEqual(wrong, text)
+        result = self.expect(1, "execute", self.write("wrong.sched", wrong), "--check", "--json", "--no-db")
+        check = json.loads(result.stdout)["check"]
+        self.assertFalse(check["holds"])
+        self.assertRegex(check["worst"], r"^layers\.0\.mlp\.")
+        self.assertIn(f"error: {check['worst']} differs from the plain model", result.stderr)
+        self.expect(0, "execute", self.write("right.sched", text), "--check", "--no-db")
+
     def test_modes_agree_to_the_bit(self):
         runs = [json.loads(self.expect(0, "execute", SMALL, *TINY, "--steps", "4", "--no-db", "--json", "--mode", mode).stdout)
                 for mode in ("interp", "threads", "interp")]
@@ -45,6 +57,32 @@ class Execute(Case):
     def test_training_lowers_the_loss(self):
         run = json.loads(self.expect(0, "execute", SMALL, *TINY, "--steps", "50", "--check", "--no-db", "--json").stdout)
         self.assertLess(run["losses"][-1], run["losses"][0] - 1)
+
+    def environment(self, **variables):
+        run = self.expect(0, "execute", SMALL, *TINY, "--no-db", "--json", env=variables)
+        return json.loads(run.stdout)["environment"]
+
+    def test_the_library_environment_is_set_and_recorded(self):
+        found = self.environment(OMP_NUM_THREADS="7", OPENBLAS_NUM_THREADS="7")
+        self.assertEqual((found["variables"]["OMP_NUM_THREADS"], found["variables"]["OPENBLAS_NUM_THREADS"]), ("1", "1"))
+        self.assertEqual(found["library"]["intra_op_threads"], 1)
+        kept = self.environment(OPENBLAS_CORETYPE="Prescott", ONEDNN_MAX_CPU_ISA="AVX512_CORE_BF16")["variables"]
+        self.assertEqual((kept["OPENBLAS_CORETYPE"], kept["ONEDNN_MAX_CPU_ISA"]), ("Prescott", "AVX512_CORE_BF16"))
+        self.expect(0, "execute", SMALL, *TINY)
+        self.assertEqual(self.rows("SELECT json_extract(machine, '$.environment.variables.OMP_NUM_THREADS') FROM run WHERE kind = 'exec'"), [("1",)])
+
+    def test_onednn_is_not_held_below_avx512_where_the_processor_has_it(self):
+        with open("/proc/cpuinfo", encoding="utf-8") as f:
+            flags = f.read().split()
+        has_it = {"avx512bw", "avx512vl", "avx512dq"} <= set(flags)
+        found = self.environment(ONEDNN_MAX_CPU_ISA="AVX2", DNNL_MAX_CPU_ISA="sse41")["variables"]
+        self.assertEqual((found["ONEDNN_MAX_CPU_ISA"], found["DNNL_MAX_CPU_ISA"]), ("AVX512_CORE",) * 2 if has_it else ("AVX2", "sse41"))
+
+    def test_a_schedule_text_without_times_has_no_predicted_time(self):
+        text = self.expect(0, "show", SMALL, *TINY, "--ops").stdout
+        card = self.expect(0, "execute", self.write("s.sched", text), "--no-db").stdout
+        self.assertIn("no time predicted without --machine NAME", card)
+        self.assertRegex(self.expect(0, "execute", self.path("s.sched"), "--no-db", "--machine", "cpu").stdout, r"measured .* ms predicted")
 
     def test_failures_are_clear(self):
         self.assertIn("No such file", self.expect(6, "execute", SMALL, "--data", "/nonexistent", "--no-db").stderr)

@@ -29,6 +29,8 @@ std::vector<BackendUnderTest> backends() {
   return rows;
 }
 
+std::vector<BackendUnderTest> one_rank_backends() { return backends(); }
+
 void PrintTo(const BackendUnderTest& backend, std::ostream* out) { *out << backend.name; }
 
 }  // namespace steptwin::test

@@ -23,5 +23,6 @@ void PrintTo(const BackendUnderTest& backend, std::ostream* out);
 std::vector<BackendUnderTest> simulators();
 std::vector<BackendUnderTest> executors();
 std::vector<BackendUnderTest> backends();  // all of them
+std::vector<BackendUnderTest> one_rank_backends();  // also those that take one rank per device only
 
 }  // namespace steptwin::test

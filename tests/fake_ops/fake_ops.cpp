@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "exec/ops/compute.h"
+#include "tests/fake_ops/fake_ops.h"
 
 namespace steptwin {
 namespace {
@@ -36,7 +37,7 @@ void fill(const BoundAccess& out, std::span<const BoundAccess> operands, std::ui
 
 }  // namespace
 
-void run_compute(const Schedule& schedule, const Program& program, OpId op, std::span<const BoundAccess> operands, const StepContext&) {
+void fake_compute(const Schedule& schedule, const Program& program, OpId op, std::span<const BoundAccess> operands) {
   const std::string_view segment = schedule.name(schedule.ops[op.value].label.segment);
   if (segment == "fail") throw std::runtime_error("boom");
   if (segment == "sleep") std::this_thread::sleep_for(std::chrono::milliseconds(5));

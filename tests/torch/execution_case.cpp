@@ -71,12 +71,13 @@ auto allocated_peaks(const Trace& trace) {
 void expect_predicted_curve(const Schedule& schedule, const ExecutionResult& run, std::size_t index) {
   const RankId rank = run.trace.simulated[index];
   const Program& program = schedule.programs[schedule.program_of_rank()[rank.value].value];
-  const std::vector<Bytes> device = allocated_curve(schedule, program, Space::Device);
-  ASSERT_EQ(run.allocated[index].size(), device.size());
-  for (std::size_t op = 0; op < device.size(); ++op)
-    ASSERT_EQ(run.allocated[index][op], device[op].value) << "rank " << rank.value << " op " << op;
-  // What is executed today lies on the device; the measured curve is that of the device.
-  for (const Buffer& buffer : program.buffers) ASSERT_EQ(buffer.space, Space::Device);
+  for (std::size_t space = 0; space < kSpaces; ++space) {
+    const std::vector<Bytes> curve = allocated_curve(schedule, program, static_cast<Space>(space));
+    const std::vector<std::int64_t>& measured = run.allocated[space][index];
+    ASSERT_EQ(measured.size(), curve.size());
+    for (std::size_t op = 0; op < curve.size(); ++op)
+      ASSERT_EQ(measured[op], curve[op].value) << "space " << space << " rank " << rank.value << " op " << op;
+  }
 }
 
 }  // namespace
@@ -169,9 +170,9 @@ void expect_every_op_matched(const Rehearsal& prediction, const ExecutionResult&
 
 void expect_predicted_memory(const Rehearsal& prediction, const ExecutionResult& run) {
   const Schedule& schedule = prediction.schedule;
-  ASSERT_EQ(run.allocated.size(), schedule.mesh.size());
+  ASSERT_EQ(run.allocated[0].size(), schedule.mesh.size());
   ASSERT_EQ(run.trace.simulated.size(), schedule.mesh.size());
-  for (std::size_t i = 0; i < run.allocated.size(); ++i) expect_predicted_curve(schedule, run, i);
+  for (std::size_t i = 0; i < run.allocated[0].size(); ++i) expect_predicted_curve(schedule, run, i);
   const auto predicted = allocated_peaks(prediction.trace), measured = allocated_peaks(run.trace);
   ASSERT_EQ(measured.size(), schedule.mesh.size());
   for (const auto& [place, peak] : measured) {

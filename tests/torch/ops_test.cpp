@@ -288,8 +288,7 @@ std::string message_of(const Case& c, Phase phase, std::string_view segment) {
 TEST(Ops, RefusesDropout) {
   Case c;
   c.dropout = 0.1;
-  EXPECT_THAT(message_of(c, Phase::Forward, "attn"),
-              testing::AllOf(testing::HasSubstr("dropout is not executed"), testing::HasSubstr("F attn L0")));
+  EXPECT_THAT(message_of(c, Phase::Forward, "attn"), testing::HasSubstr("dropout is not executed"));
   EXPECT_THAT(message_of(c, Phase::Forward, "embed"), testing::HasSubstr("dropout is not executed"));
   EXPECT_THAT(message_of(c, Phase::Forward, "mlp"), testing::HasSubstr("dropout is not executed"));
 }
@@ -300,7 +299,7 @@ TEST(Ops, RefusesFp16) {
   EXPECT_THAT(message_of(c, Phase::Forward, "attn"), testing::HasSubstr("fp16 is not computed"));
 }
 
-TEST(Ops, NamesTheOpOfABadToken) {
+TEST(Ops, RefusesATokenOutsideTheTable) {
   const Schedule schedule = compiled({});
   const ExecuteOptions o = options();
   OneRank rank(schedule, o);
@@ -312,7 +311,7 @@ TEST(Ops, NamesTheOpOfABadToken) {
     rank.run(embed, {});
     FAIL() << "token 96 of 96";
   } catch (const EnvironmentError& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("LibTorch"), testing::HasSubstr("F embed")));
+    EXPECT_THAT(error.what(), testing::HasSubstr("LibTorch"));
   }
 }
 
@@ -335,6 +334,25 @@ TEST(Ops, RefusesMissingAndSurplusOperands) {
   operands = rank.bind(attention);
   operands[1].bytes -= 4;  // the last parameter would end outside
   refused();
+}
+
+// Half as wide and twice as long: the same bytes. LibTorch would give the output another shape and go on.
+TEST(Ops, RefusesAResultOfAnotherShape) {
+  for (const auto& [segment, tensor] : {std::pair{"attn", "qkv"}, {"mlp", "pre_gelu"}, {"head", "softmax"}}) {
+    Schedule schedule = compiled({});
+    for (Layout& layout : schedule.layouts)
+      for (TensorSpec& spec : layout.tensors)
+        if (spec.name == tensor) spec.shape[1] *= 2, spec.shape[2] /= 2;
+    const ExecuteOptions o = options();
+    OneRank rank(schedule, o);
+    try {
+      rank.run(find_op(schedule, Phase::Forward, segment), {});
+      ADD_FAILURE() << segment << ": no exception";
+    } catch (const EnvironmentError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("shape")) << segment;
+      EXPECT_THAT(error.what(), testing::Not(testing::HasSubstr("LibTorch"))) << segment;
+    }
+  }
 }
 
 TEST(PlainModel, MeasuresBehindTheWarmUp) {

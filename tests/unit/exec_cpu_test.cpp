@@ -40,9 +40,13 @@ void expect_predicted_memory(const Schedule& schedule, const ExecutionResult& re
   const std::vector<ProgramId> program_of = schedule.program_of_rank();
   for (std::size_t i = 0; i < result.trace.simulated.size(); ++i) {
     const Program& program = schedule.programs[program_of[result.trace.simulated[i].value].value];
-    const std::vector<Bytes> curve = allocated_curve(schedule, program, Space::Device);
-    ASSERT_EQ(result.allocated[i].size(), curve.size());
-    for (std::size_t k = 0; k < curve.size(); ++k) ASSERT_EQ(result.allocated[i][k], curve[k].value) << what << " rank " << i << " op " << k;
+    for (std::size_t s = 0; s < kSpaces; ++s) {
+      const std::vector<Bytes> curve = allocated_curve(schedule, program, static_cast<Space>(s));
+      const std::vector<std::int64_t>& measured = result.allocated[s][i];
+      ASSERT_EQ(measured.size(), curve.size());
+      for (std::size_t k = 0; k < curve.size(); ++k)
+        ASSERT_EQ(measured[k], curve[k].value) << what << " space " << s << " rank " << i << " op " << k;
+    }
   }
 }
 
@@ -165,6 +169,56 @@ TEST_P(Modes, the_stop_flag_ends_the_run_as_interrupted) {
   EXPECT_EQ(execute_on_cpu(s, options).trace.outcome.status, Status::Interrupted);
 }
 
+TEST_P(Modes, memory_that_does_not_exist_names_rank_and_op) {
+  const Schedule s = parse_schedule(
+      "mesh pp 1\nprogram a ranks all\n  lane run compute\n  buffer x 4B\n  buffer huge 1024TiB\n"
+      "  0 compute F one write x\n  1 compute F one write huge\n", "t");
+  try {
+    execute_on_cpu(s, options_of(GetParam()));
+    FAIL() << "no exception";
+  } catch (const EnvironmentError& error) {
+    EXPECT_EQ(error.kind(), EnvironmentError::Kind::Memory);
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 0 failed while issuing op `1 compute F one write huge"));
+  }
+}
+
+// Ids and losses are copied by the run itself: a text that declares them otherwise must not make it write beyond them.
+TEST(Exec, ids_and_losses_in_another_form_are_refused) {
+  const auto refusal = [](const std::string& ids, const std::string& loss) -> std::string {
+    const std::string text = "mesh pp 1\nlayout ids\n  tensor ids " + ids + " at 0\nlayout loss\n  tensor loss " + loss +
+                             " at 0\nprogram a ranks all\n  lane run compute\n  buffer tokens input layout ids resident\n"
+                             "  buffer l layout loss\n  0 compute F one read tokens write l\n";
+    const Schedule s = parse_schedule(text, "t");
+    EXPECT_FALSE(has_errors(verify(s)));
+    try {
+      execute_on_cpu(s, options_of(ExecutionMode::Interp));
+      return "";
+    } catch (const EnvironmentError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(refusal("int64 2x3x5", "fp32 1"), "");
+  for (const char* const ids : {"int32 2x3x10", "int64 2x15", "int64 30", "fp32 2x3x5"})
+    EXPECT_THAT(refusal(ids, "fp32 1"), testing::HasSubstr("program a cannot be executed: layout ids must be one int64 tensor")) << ids;
+  for (const char* const loss : {"bf16 1", "fp32 2", "int64 1"})
+    EXPECT_THAT(refusal("int64 2x3x5", loss), testing::HasSubstr("layout loss must be one fp32 value")) << loss;
+}
+
+// A large model draws its parameters for minutes.
+TEST(Exec, the_stop_flag_ends_the_drawing_of_parameters) {
+  test::GivenPipeline pipeline;
+  const Schedule s = compile(parse_scenario(test::scenario_text(pipeline), "t"));
+  const std::atomic<bool> stop{true};
+  ExecuteOptions options = options_of(ExecutionMode::Interp);
+  options.stop = &stop;
+  const ExecutionResult result = execute_on_cpu(s, options);
+  EXPECT_EQ(result.trace.outcome.status, Status::Interrupted);
+  ASSERT_FALSE(result.parameters.empty());
+  ASSERT_FALSE(result.parameters[0].empty());
+  for (const NamedValues& rank : result.parameters)
+    for (const auto& [name, tensor] : rank) EXPECT_THAT(tensor, testing::Each(0.0f)) << name;
+}
+
 TEST_P(Modes, an_empty_schedule_and_two_runs_in_a_row) {
   const Schedule s = parse_schedule("mesh pp 2\nprogram a ranks all\n  lane run compute\n", "t");
   for (int i = 0; i < 2; ++i) {
@@ -182,6 +236,19 @@ TEST_P(Modes, random_schedules_obey_their_order_and_memory_curve) {
     expect_obeys(s, result, 2, "seed " + std::to_string(seed));
     expect_predicted_memory(s, result, "seed " + std::to_string(seed));
   }
+}
+
+TEST_P(Modes, the_memory_curve_of_every_space_is_the_predicted_one) {
+  const Schedule s = parse_schedule(
+      "mesh pp 1\nprogram a ranks all\n  lane run compute\n  lane up copy_up\n  lane down copy_down\n  buffer x 100B\n  buffer y pinned 100B\n"
+      "  buffer z storage 100B\n  buffer r pageable 7B resident\n  0 compute F one write x lane run\n  1 copy dtype uint8 read x write y lane down after 0\n"
+      "  2 copy dtype uint8 read y write z lane down\n  3 copy dtype uint8 read z write x lane up after 2\n", "t");
+  ASSERT_FALSE(has_errors(verify(s)));
+  const ExecutionResult result = execute_on_cpu(s, options_of(GetParam(), 2));
+  expect_predicted_memory(s, result, "spaces");
+  EXPECT_EQ(result.allocated[static_cast<std::size_t>(Space::Pinned)][0], (std::vector<std::int64_t>{0, 100, 100, 0}));
+  EXPECT_EQ(result.allocated[static_cast<std::size_t>(Space::Storage)][0], (std::vector<std::int64_t>{0, 0, 100, 100}));
+  EXPECT_EQ(result.allocated[static_cast<std::size_t>(Space::Pageable)][0], (std::vector<std::int64_t>{7, 7, 7, 7}));
 }
 
 // T: measured `allocated` equals the predicted one at every op: gpipe and 1f1b x recompute x pp x dp (issue 3, "Memory").

@@ -142,6 +142,16 @@ TEST(DataLoader, a_text_shorter_than_a_sequence_says_how_much_is_needed) {
   }
 }
 
+TEST(DataLoader, a_text_that_is_too_short_is_named) {
+  const auto data = bytes("abc");
+  try {
+    const DataLoader loader(data, shape_of(1, 1), 1, "training text short.txt");
+    FAIL() << "no exception";
+  } catch (const EnvironmentError& error) {
+    EXPECT_EQ(std::string(error.what()), "training text short.txt has 3 bytes; a sequence of 5 tokens needs at least 6");
+  }
+}
+
 TEST(DataLoader, a_schedule_without_tokens_needs_no_text) { EXPECT_NO_THROW(DataLoader({}, DataShape{}, 1)); }
 
 TEST(DataShape, is_read_from_the_schedule_whatever_its_stages) {

@@ -107,6 +107,15 @@ TEST(MeasuredCosts, BetweenTwoSizesOfAFamilyItInterpolates) {
   EXPECT_EQ(cost.provenance, Provenance::Interpolated);
 }
 
+TEST(MeasuredCosts, ARecomputedForwardThatWasNotMeasuredCostsTheForward) {
+  Machine machine = measured_machine();
+  const Cost cost = cost_of(MeasuredCosts(machine), computes({{"attn", Phase::Recompute, 400}}));
+  EXPECT_EQ(ns(cost.duration), 40'000);
+  EXPECT_EQ(cost.provenance, Provenance::Interpolated);
+  machine.measured->compute.push_back(row("attn", "R", 400, 44));
+  EXPECT_EQ(ns(cost_of(MeasuredCosts(machine), computes({{"attn", Phase::Recompute, 400}})).duration), 44'000) << "its own row comes first";
+}
+
 TEST(MeasuredCosts, OutsideOrUnknownIsAnalyticAndNeverExtrapolated) {
   const Machine machine = measured_machine();
   const MeasuredCosts costs(machine);
@@ -115,7 +124,7 @@ TEST(MeasuredCosts, OutsideOrUnknownIsAnalyticAndNeverExtrapolated) {
                                                {"attn", Phase::Forward, 99},
                                                {"attn", Phase::Backward, 50},
                                                {"mlp", Phase::Forward, 100},
-                                               {"attn", Phase::Recompute, 100}}) {
+                                               {"attn", Phase::InputGrad, 100}}) {
     const Schedule s = computes({asked});
     const Cost cost = cost_of(costs, s);
     EXPECT_EQ(cost.provenance, Provenance::Analytic) << asked.segment << asked.m;
@@ -243,6 +252,7 @@ TEST(MeasuredProfile, BrokenRowsAreNamedWithPlaceAndRemedy) {
   EXPECT_GT(negative.place.line, 100);
   EXPECT_EQ(with("\"matmul fp32 1 100", "\"matmul fp32 100").code, "KERNEL");
   EXPECT_EQ(with("\"kind\": \"all_reduce\"", "\"kind\": \"all_reduced\"").code, "UNKNOWN-VALUE");
+  EXPECT_EQ(with("\"mode\": \"interp\"", "\"mode\": \"intrep\"").code, "UNKNOWN-VALUE");
   EXPECT_EQ(with("\"samples\": 1", "\"sample\": 1").code, "UNKNOWN-KEY");
   EXPECT_EQ(with("\"bytes\": 4000,\n        \"time_us\": 12.0", "\"bytes\": 1000,\n        \"time_us\": 12.0").code, "DUPLICATE");
   EXPECT_EQ(with("\"cast_to\": \"bf16\",", "").code, "MISSING");

@@ -6,10 +6,12 @@ fp32 master copy, scaled-dot-product (flash) attention, no dropout. With one add
 gradients between micro-batches, and the optimizer's copies use foreach kernels.
 
 usage: eager_baseline.py SCENARIO.json [--steps N] [--warmup N]      prints one JSON object: step times in ms
+       ... --serve      prints one such object per line read from standard input (cuda_speed.py alternates with it)
 """
 import argparse
 import json
 import re
+import sys
 import time
 
 import torch
@@ -94,6 +96,7 @@ def main():
     parser.add_argument("scenario")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--serve", action="store_true")
     args = parser.parse_args()
     text = open(args.scenario).read()
     scenario = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.M))
@@ -112,8 +115,8 @@ def main():
         master.grad = torch.zeros_like(master)
     optimizer = torch.optim.Adam(masters, lr=1e-3, fused=True)
     ids = torch.randint(0, 256, (m, b, s + 1), device=device)
-    times = []
-    for step in range(args.warmup + args.steps):
+
+    def one_step():
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for i in range(m):
@@ -125,10 +128,19 @@ def main():
         for p in params:
             p.grad = None
         torch.cuda.synchronize()
-        if step >= args.warmup:
-            times.append((time.perf_counter() - begin) * 1e3)
-    print(json.dumps({"schema": "steptwin.eager_baseline/1", "scenario": scenario["name"], "torch": torch.__version__,
-                      "device": torch.cuda.get_device_name(), "step_ms": [round(t, 3) for t in times]}))
+        return (time.perf_counter() - begin) * 1e3
+
+    def one_round():
+        for _ in range(args.warmup):
+            one_step()
+        times = [round(one_step(), 3) for _ in range(args.steps)]
+        print(json.dumps({"schema": "steptwin.eager_baseline/1", "scenario": scenario["name"], "torch": torch.__version__,
+                          "device": torch.cuda.get_device_name(), "step_ms": times}), flush=True)
+
+    if not args.serve:
+        one_round()
+    for _ in sys.stdin if args.serve else ():
+        one_round()
 
 
 if __name__ == "__main__":

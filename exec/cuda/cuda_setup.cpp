@@ -1,0 +1,149 @@
+// How a CUDA execution is set up and taken down: devices, partitions, streams, events, memory, transport.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "exec/cpu/failure.h"
+#include "exec/cuda/cuda_check.h"
+#include "exec/cuda/cuda_execution.h"
+#include "schedule/base/error.h"
+#include "schedule/ir/text.h"
+
+namespace steptwin {
+
+namespace {
+
+cudaEvent_t new_event(unsigned flags) {
+  cudaEvent_t event = nullptr;
+  cuda_check(cudaEventCreateWithFlags(&event, flags), "create an event");
+  return event;
+}
+
+std::unique_ptr<Transport> transport_of(const Schedule& schedule, const ExecuteOptions& options, const std::vector<int>& devices) {
+  switch (options.transport) {
+    case TransportChoice::Nccl:
+      return nccl_transport(schedule, devices);
+    case TransportChoice::Local:
+    case TransportChoice::Auto:
+      break;
+  }
+  return local_transport();
+}
+
+// auto: one rank per GPU over NCCL where there are enough GPUs, else all ranks on the first.
+std::vector<int> devices_of(const ExecuteOptions& options, std::size_t ranks) {
+  int count = 0;
+  cuda_check(cudaGetDeviceCount(&count), "find a CUDA device");
+  if (count == 0) throw EnvironmentError(EnvironmentError::Kind::Device, "this computer has no CUDA device", "--backend cpu");
+  std::vector<int> devices(ranks, 0);
+  if (options.transport == TransportChoice::Local) return devices;
+  for (std::size_t r = 0; r < ranks; ++r) devices[r] = static_cast<int>(r % static_cast<std::size_t>(count));
+  if (options.transport == TransportChoice::Auto && static_cast<std::size_t>(count) < ranks) std::fill(devices.begin(), devices.end(), 0);
+  return devices;
+}
+
+}  // namespace
+
+CudaExecution::CudaExecution(const Schedule& schedule, const ExecuteOptions& options)
+    : schedule_(schedule),
+      options_(options),
+      matching_(match(schedule, Folding::None)),
+      start_(std::chrono::steady_clock::now()),
+      progress_(start_) {
+  for (const ProgramTables& tables : matching_.tables) {
+    lists_.push_back(lower(schedule, tables));
+    const std::vector<Diagnostic> problems = check_instructions(schedule, tables, lists_.back());
+    if (!problems.empty()) throw InternalError("lowering: " + problems.front().code + " " + problems.front().text);
+  }
+  for (const Communicator& comm : schedule.communicators) comms_.push_back(expand(schedule.mesh, comm));
+  for (std::uint32_t op = 0; op < schedule.ops.size(); ++op) labels_.push_back(print_op(schedule, OpId(op)));
+  const std::vector<int> devices = devices_of(options, matching_.ranks.size());
+  const bool spread = devices.size() > 1 && devices.front() != devices.back();
+  if (options.partitions > 0) {
+    if (spread)
+      throw EnvironmentError(EnvironmentError::Kind::Device, "--partition divides one GPU, and these ranks have one each",
+                             "--transport local");
+    if (options.partitions < devices.size())
+      throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("{} partitions for {} ranks", options.partitions, devices.size()),
+                             fmt::format("--partition {}", devices.size()));
+    partitions_ = std::make_unique<SmPartitions>(devices.empty() ? 0 : devices.front(), options.partitions);
+  }
+  ranks_.resize(matching_.ranks.size());
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) ranks_[r].device = devices[r];
+  ExecuteOptions chosen;
+  chosen.transport = options.transport == TransportChoice::Auto && spread ? TransportChoice::Nccl : options.transport;
+  std::vector<int> by_rank(schedule.mesh.size(), 0);
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) by_rank[matching_.ranks[r].rank.value] = devices[r];
+  transport_ = transport_of(schedule, chosen, by_rank);
+  memories_.reserve(ranks_.size());
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) set_up_rank(r);
+  training_ = std::make_unique<TrainingState>(schedule, matching_, memories_, options);
+  recorder_ = std::make_unique<Recorder>(schedule, matching_, memories_, options.warm_up, options.steps, [this] { return now(); });
+  timeline_ = std::make_unique<Timeline>(matching_, lists_, options.warm_up + options.steps);
+  machine_ = std::make_unique<StepMachine>(schedule, matching_, lists_, memories_, options.warm_up + options.steps, hooks());
+}
+
+CudaExecution::~CudaExecution() {
+  for (const Rank& rank : ranks_) {
+    cudaSetDevice(rank.device);
+    cudaDeviceSynchronize();
+  }
+  machine_.reset();
+  recorder_.reset();
+  training_.reset();
+  memories_.clear();
+  transport_.reset();
+  for (Rank& rank : ranks_) {
+    cudaSetDevice(rank.device);
+    rank.memory.reset();
+    for (const auto& slot : rank.events)
+      for (const OpEvents& events : slot) cudaEventDestroy(events.reached), cudaEventDestroy(events.ended);
+    for (cudaEvent_t event : rank.base) cudaEventDestroy(event);
+    for (cudaEvent_t event : rank.whole) cudaEventDestroy(event);
+    for (cudaEvent_t event : rank.tails) cudaEventDestroy(event);
+    cudaEventDestroy(rank.opened);
+    for (cudaStream_t stream : rank.lanes) cudaStreamDestroy(stream);
+  }
+}
+
+void CudaExecution::make_streams(Rank& rank, const Program& p, std::uint32_t index) {
+  int lowest = 0, highest = 0;
+  cuda_check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "ask for stream priorities");
+  for (std::size_t lane = 0; lane < std::max<std::size_t>(1, p.lanes.size()); ++lane) {  // the first one also loads inputs
+    const int priority = lane < p.lanes.size() && p.lanes[lane].priority == Priority::High ? highest : lowest;
+    cudaStream_t stream = nullptr;
+    if (partitions_) {
+      stream = partitions_->stream(index, priority);
+    } else {
+      cuda_check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "create a stream");
+    }
+    rank.lanes.push_back(stream);
+    rank.tails.push_back(new_event(cudaEventDisableTiming));
+  }
+}
+
+void CudaExecution::set_up_rank(std::uint32_t index) {
+  Rank& rank = ranks_[index];
+  const Program& p = program(index);
+  cuda_check(cudaSetDevice(rank.device), "select the device");
+  make_streams(rank, p, index);
+  rank.memory = std::make_unique<CudaMemory>(rank.device, rank.lanes.front());
+  for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+    for (std::uint32_t op = 0; op < p.op_count; ++op)
+      rank.events[slot].push_back({new_event(cudaEventDefault), new_event(cudaEventDefault)});
+    rank.issues[slot].resize(p.op_count);
+    rank.host_ends[slot].resize(p.op_count);
+    rank.base[slot] = new_event(cudaEventDefault);
+    rank.whole[slot] = new_event(cudaEventDefault);
+  }
+  rank.opened = new_event(cudaEventDisableTiming);
+  try {
+    memories_.emplace_back(schedule_, p, matching_.ranks[index].rank, comms_, *rank.memory);
+  } catch (...) {
+    rethrow_from(fmt::format("rank {} failed while allocating its resident buffers", matching_.ranks[index].rank.value));
+  }
+  memories_.back().pool().before_allocation([this, index] { end_uses(ranks_[index], false); });
+}
+
+}  // namespace steptwin
