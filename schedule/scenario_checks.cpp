@@ -187,6 +187,19 @@ void check_nodes(ScenarioReading& r) {
          fmt::format("write \"nodes\": {}, or use a smaller mesh", needed));
 }
 
+void check_zero(ScenarioReading& r) {
+  const ZeroOptions& zero = r.scenario.zero;
+  if (zero.level == 1 && r.scenario.optimizer == OptimizerKind::None)
+    report(r, "ZERO", anchor(r, "zero", "level"), "level 1 shards the states of an optimizer, and there is none",
+           "write \"optimizer\": {\"kind\": \"adam\"}, or \"level\": 2");
+  const std::int64_t dp = axis_size(r, "dp"), shard = zero.shard_ranks;
+  if (zero.level == 0 || shard == 0 || dp % shard == 0) return;
+  std::int64_t nearest = std::min(shard, dp);
+  while (dp % nearest != 0) --nearest;
+  report(r, "ZERO", anchor(r, "zero", "shard_ranks"), fmt::format("shards of {} ranks do not divide {} data-parallel ranks", shard, dp),
+         fmt::format("write \"shard_ranks\": {}, or remove it to shard over all of dp", nearest));
+}
+
 void note_micro_batches(ScenarioReading& r) {
   const std::int64_t m = r.scenario.micro_batches, p = axis_size(r, "pp");
   if (p == 1) return;
@@ -212,6 +225,7 @@ void check_across_fields(ScenarioReading& r) {
   if (r.good.mesh && r.good.batch && r.good.schedule) check_warm_up(r);
   if (r.good.precision) check_gradient_type(r);
   if (r.good.cost && r.good.mesh && r.good.batch && r.good.run) check_given_cost(r);
+  if (r.good.mesh) check_zero(r);
   if (r.good.machine && r.good.mesh) check_nodes(r);
   if (r.good.mesh && r.good.batch && r.good.schedule) note_micro_batches(r);
 }

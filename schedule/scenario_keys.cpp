@@ -28,7 +28,7 @@ const std::vector<ScenarioSection>& scenario_sections() {
       {"batch", {"micro_batches", "micro_batch_size", "sequence_length"}},
       {"precision", {"compute", "master", "gradient"}},
       {"schedule", {"order", "csv", "p2p", "layers_per_stage", "warm_up", "backward"}},
-      {"zero", {"level"}},
+      {"zero", {"level", "form", "reshard", "prefetch", "reduce", "ends", "shard_ranks"}},
       {"recompute", {"mode"}},
       {"optimizer", {"kind"}},
       {"data_parallel", {"reduce", "bucket_mib"}},

@@ -139,6 +139,7 @@ GradientCheck check_run(const Job& job, const ExecutionRun& run) {
   }
   SubjectRequest wide = job.request;
   wide.overrides.push_back({"precision.compute", "fp32"});
+  wide.overrides.push_back({"precision.gradient", "fp32"});
   const ExecutionResult reference = job.backend->run_plain(load_subject(wide).schedule, job.execute);
   return check_against_plain_16bit(subject.schedule, run.result, plain, reference);
 }

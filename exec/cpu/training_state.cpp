@@ -20,6 +20,7 @@ TrainingState::TrainingState(const Schedule& schedule, const Matching& matching,
       loader_(options.text, data_shape(schedule), options.seed),
       losses_(matching.ranks.size()),
       gradients_(matching.ranks.size()) {
+  for (const Communicator& comm : schedule.communicators) comms_.push_back(expand(schedule.mesh, comm));
   for (std::uint32_t r = 0; r < losses_.size(); ++r) find_losses(r);
 }
 
@@ -48,10 +49,13 @@ void TrainingState::initialise_parameters() {
       const Buffer& buffer = p.buffers[b];
       const bool master = buffer.category == Category::Optimizer && schedule_.name(buffer.name).ends_with(".master");
       if (!buffer.resident || !buffer.layout.valid() || (buffer.category != Category::Param && !master)) continue;
-      for (const TensorSpec& tensor : schedule_.layouts[buffer.layout.value].tensors) {
+      const Layout& layout = schedule_.layouts[buffer.layout.value];
+      for (const TensorPiece& piece : tensor_pieces(layout, range_of(r, buffer, {}))) {
+        const TensorSpec& tensor = layout.tensors[piece.tensor];
         std::vector<std::byte> values(static_cast<std::size_t>(tensor.bytes().value));
         initialise_parameter(drawn_as(schedule_, tensor.name), tensor, values.data(), options_.seed);
-        memories_[r].source().write(memories_[r].resident(b) + tensor.offset.value, values.data(), tensor.bytes().value);
+        const std::int64_t size = size_of(tensor.dtype);
+        memories_[r].source().write(memories_[r].resident(b) + piece.at, values.data() + piece.first_element * size, piece.elements * size);
       }
     }
   }
@@ -83,10 +87,14 @@ void TrainingState::before_op(std::uint32_t rank, std::uint32_t step, std::uint3
   if (!captures(step)) return;
   const Program& p = program(rank);
   if (schedule_.ops[p.first_op.value + op].label.phase != Phase::Update) return;
-  for (const BoundAccess& access : memories_[rank].operands(op)) {
-    if (access.category == Category::Gradient && access.mode == AccessMode::Read && access.layout != nullptr &&
-        access.part.kind == Part::Kind::Whole)
-      capture(rank, *access.layout, access.data);
+  const auto operands = memories_[rank].operands(op);
+  const auto accesses = schedule_.accesses_of(OpId(p.first_op.value + op));
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    const Buffer& buffer = p.buffers[accesses[i].buffer.value];
+    const bool gradient = buffer.category == Category::Gradient || buffer.category == Category::GradientShard;
+    if (!gradient || accesses[i].mode != AccessMode::Read || !buffer.layout.valid() || accesses[i].part.kind == Part::Kind::Tensor) continue;
+    const std::lock_guard lock(gradient_mutex_);
+    read_shares(rank, schedule_.layouts[buffer.layout.value], range_of(rank, buffer, accesses[i].part), operands[i].data, gradients_[rank]);
   }
 }
 
@@ -104,27 +112,41 @@ void TrainingState::after_op(std::uint32_t rank, std::uint32_t step, std::uint32
 // Without an optimizer the gradients stand in their resident buffers at the end of the step.
 void TrainingState::end_step(std::uint32_t rank, std::uint32_t step) {
   if (!captures(step)) return;
+  const std::lock_guard lock(gradient_mutex_);
+  if (!gradients_[rank].empty()) return;
   const Program& p = program(rank);
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& buffer = p.buffers[b];
-    if (buffer.resident && buffer.category == Category::Gradient && buffer.layout.valid())
-      capture(rank, schedule_.layouts[buffer.layout.value], memories_[rank].resident(b));
+    const bool gradient = buffer.category == Category::Gradient || buffer.category == Category::GradientShard;
+    if (!buffer.resident || !gradient || !buffer.layout.valid()) continue;
+    read_shares(rank, schedule_.layouts[buffer.layout.value], range_of(rank, buffer, {}), memories_[rank].resident(b), gradients_[rank]);
   }
 }
 
-std::vector<float> TrainingState::values_of(std::uint32_t rank, const TensorSpec& tensor, const std::byte* buffer) const {
-  const std::int64_t elements = tensor.bytes().value / size_of(tensor.dtype);
-  std::vector<std::byte> raw(static_cast<std::size_t>(tensor.bytes().value));
-  memories_[rank].source().read(raw.data(), buffer + tensor.offset.value, tensor.bytes().value);
-  std::vector<float> values(static_cast<std::size_t>(elements));
-  convert(reinterpret_cast<std::byte*>(values.data()), DType::Fp32, raw.data(), tensor.dtype, elements);
-  return values;
+std::uint32_t TrainingState::member(std::uint32_t rank, CommId comm) const {
+  return comms_[comm.value].member_of[matching_.ranks[rank].rank.value];
 }
 
-void TrainingState::capture(std::uint32_t rank, const Layout& layout, const std::byte* data) {
-  const std::lock_guard lock(gradient_mutex_);
-  for (const TensorSpec& tensor : layout.tensors) {
-    if (!gradients_[rank].contains(tensor.name)) gradients_[rank].emplace(tensor.name, values_of(rank, tensor, data));
+ByteRange TrainingState::range_of(std::uint32_t rank, const Buffer& buffer, const Part& part) const {
+  if (buffer.shard.valid()) return held_range(buffer, member(rank, buffer.shard));
+  if (part.kind != Part::Kind::Shard) return byte_range(buffer, schedule_, part, 0, 1);
+  const CommId comm(part.a);
+  const CommInstances& instances = comms_[comm.value];
+  const auto& members = instances.members[instances.instance_of[matching_.ranks[rank].rank.value]];
+  return byte_range(buffer, schedule_, part, member(rank, comm), static_cast<std::uint32_t>(members.size()));
+}
+
+// `data` is the first byte of the range.
+void TrainingState::read_shares(std::uint32_t rank, const Layout& layout, ByteRange range, const std::byte* data,
+                                TensorShares& shares) const {
+  for (const TensorPiece& piece : tensor_pieces(layout, range)) {
+    const TensorSpec& tensor = layout.tensors[piece.tensor];
+    const std::int64_t size = size_of(tensor.dtype);
+    std::vector<std::byte> raw(static_cast<std::size_t>(piece.elements * size));
+    memories_[rank].source().read(raw.data(), data + piece.at, piece.elements * size);
+    std::vector<float> values(static_cast<std::size_t>(piece.elements));
+    convert(reinterpret_cast<std::byte*>(values.data()), DType::Fp32, raw.data(), tensor.dtype, piece.elements);
+    shares.add(tensor.name, tensor.bytes().value / size, piece.first_element, std::move(values));
   }
 }
 
@@ -142,23 +164,32 @@ std::vector<double> TrainingState::losses() const {
   return result;
 }
 
-NamedValues TrainingState::gradients() const {
-  NamedValues merged;
-  for (const NamedValues& rank : gradients_) merged.insert(rank.begin(), rank.end());
-  return merged;
+NamedValues TrainingState::gradients() const { return whole_tensors(gradients_); }
+
+// What the rank holds, and of its shards what the other members hold.
+void TrainingState::add_parameters(std::uint32_t rank, std::vector<TensorShares>& shares) const {
+  const Program& p = program(rank);
+  for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
+    const Buffer& buffer = p.buffers[b];
+    if (!buffer.resident || buffer.category != Category::Param || !buffer.layout.valid()) continue;
+    std::vector<RankId> holders = {matching_.ranks[rank].rank};
+    if (buffer.shard.valid()) {
+      const CommInstances& instances = comms_[buffer.shard.value];
+      holders = instances.members[instances.instance_of[holders.front().value]];
+    }
+    for (std::uint32_t other = 0; other < memories_.size(); ++other) {
+      if (std::find(holders.begin(), holders.end(), matching_.ranks[other].rank) == holders.end()) continue;
+      read_shares(other, schedule_.layouts[buffer.layout.value], range_of(other, buffer, {}), memories_[other].resident(b), shares[other]);
+    }
+  }
 }
 
 std::vector<NamedValues> TrainingState::parameters() const {
   std::vector<NamedValues> ranks;
   for (std::uint32_t r = 0; r < memories_.size() && options_.keep_gradients; ++r) {
-    NamedValues& values = ranks.emplace_back();
-    const Program& p = program(r);
-    for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
-      const Buffer& buffer = p.buffers[b];
-      if (!buffer.resident || buffer.category != Category::Param || !buffer.layout.valid()) continue;
-      for (const TensorSpec& tensor : schedule_.layouts[buffer.layout.value].tensors)
-        values.emplace(tensor.name, values_of(r, tensor, memories_[r].resident(b)));
-    }
+    std::vector<TensorShares> shares(memories_.size());
+    add_parameters(r, shares);
+    ranks.push_back(whole_tensors(shares));
   }
   return ranks;
 }

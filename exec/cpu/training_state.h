@@ -10,6 +10,7 @@
 #include "exec/backend.h"
 #include "exec/cpu/data_loader.h"
 #include "exec/cpu/rank_memory.h"
+#include "exec/cpu/tensor_shares.h"
 #include "exec/ops/compute.h"
 #include "schedule/ir/matching.h"
 
@@ -19,7 +20,7 @@ class TrainingState {
  public:
   TrainingState(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, const ExecuteOptions& options);
 
-  void initialise_parameters();  // parameters and master copies; everything else stays zero
+  void initialise_parameters();  // parameters and master copies, of shards what they hold; everything else stays zero
   void begin_step(std::uint32_t rank, std::uint32_t step);  // fills the input buffers
   // Around a compute op of a rank; from several threads for different ops.
   void before_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op);
@@ -29,7 +30,7 @@ class TrainingState {
 
   std::vector<double> losses() const;  // of the measured steps; empty when no op writes a loss
   NamedValues gradients() const;                // of the first repetition; of a tensor that several ranks hold, the one of the lowest
-  std::vector<NamedValues> parameters() const;  // [rank] as they stand; empty without keep_gradients
+  std::vector<NamedValues> parameters() const;  // [rank] as they stand, shards put together; empty without keep_gradients
 
  private:
   struct RankLosses {
@@ -38,8 +39,11 @@ class TrainingState {
   };
   const Program& program(std::uint32_t rank) const;
   void find_losses(std::uint32_t rank);
-  void capture(std::uint32_t rank, const Layout& layout, const std::byte* data);
-  std::vector<float> values_of(std::uint32_t rank, const TensorSpec& tensor, const std::byte* buffer) const;
+  // Of a rank: the range of its layout that a part of a buffer holds; which member it is; its place in `memories_`.
+  ByteRange range_of(std::uint32_t rank, const Buffer& buffer, const Part& part) const;
+  std::uint32_t member(std::uint32_t rank, CommId comm) const;
+  void read_shares(std::uint32_t rank, const Layout& layout, ByteRange range, const std::byte* data, TensorShares& shares) const;
+  void add_parameters(std::uint32_t rank, std::vector<TensorShares>& shares) const;
   bool captures(std::uint32_t step) const { return options_.keep_gradients && step == 0; }
 
   const Schedule& schedule_;
@@ -49,7 +53,8 @@ class TrainingState {
   DataLoader loader_;
   std::vector<RankLosses> losses_;
   std::mutex gradient_mutex_;
-  std::vector<NamedValues> gradients_;  // [rank]
+  std::vector<TensorShares> gradients_;  // [rank]
+  std::vector<CommInstances> comms_;
 };
 
 }  // namespace steptwin

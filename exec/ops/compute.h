@@ -16,6 +16,7 @@ struct BoundAccess {
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
   const Layout* layout = nullptr;  // of the whole buffer; null: opaque bytes. With Part::Tensor only that tensor is bound
+  bool shard = false;              // the buffer is one shard of the layout (Buffer::shard)
   Part part;
   AccessMode mode = AccessMode::Read;
   Category category = Category::Other;

@@ -60,15 +60,16 @@ class SegmentOp {
                                    static_cast<std::uint32_t>(program_.plan.scenario->micro_batches)}));
   }
   void read_parameters() {
-    if (home_.param.valid()) accesses_.push_back(read(home_.param));
-    if (is_head() && shares_table()) accesses_.push_back(read(embedding_home().param, table_part()));
+    for (const BufferId buffer : home_.param) accesses_.push_back(read(buffer));
+    if (!is_head() || !shares_table()) return;
+    const auto [buffer, part] = table_of(embedding_home().param, program_.plan.table_tensor);
+    accesses_.push_back(read(buffer, part));
   }
   void workspace(Bytes bytes) {
     if (bytes.value > 0) accesses_.push_back(write(program_.emit.buffer(Category::Workspace, bytes)));
   }
 
   SegmentHome& embedding_home() { return program_.home(0, 0); }  // the stage of the embedding is its rank's first chunk
-  Part table_part() const { return {Part::Kind::Tensor, program_.plan.table_tensor, 0}; }
 
   // A gradient contribution: the step's first one writes.
   static Access contribution(BufferId buffer, bool& written, Part part = {}) {
@@ -77,15 +78,24 @@ class SegmentOp {
     return access;
   }
   void add_gradients() {
-    if (is_embedding() && shares_table()) return add_gradients_by_tensor();
-    if (home_.gradient.valid()) accesses_.push_back(contribution(home_.gradient, home_.gradient_written));
-    if (is_head() && shares_table())
-      accesses_.push_back(contribution(embedding_home().gradient, program_.tensors.table_gradient_written, table_part()));
+    if (is_embedding() && shares_table() && !home_.zeroed) return add_gradients_by_tensor();
+    for (const BufferId buffer : home_.gradient) {
+      bool written = home_.zeroed || home_.gradient_written;
+      accesses_.push_back(contribution(buffer, written));
+    }
+    home_.gradient_written = true;
+    if (is_head() && shares_table()) add_table_gradient();
+  }
+  void add_table_gradient() {
+    const auto [buffer, part] = table_of(embedding_home().gradient, program_.plan.table_tensor);
+    bool& written = program_.tensors.table_gradient_written;
+    written = written || embedding_home().zeroed;
+    accesses_.push_back(contribution(buffer, written, part));
   }
   void add_gradients_by_tensor() {
     for (std::uint32_t tensor = 0; tensor < segment_.parameters.size(); ++tensor) {
       bool written = tensor == program_.plan.table_tensor ? program_.tensors.table_gradient_written : home_.gradient_written;
-      accesses_.push_back(contribution(home_.gradient, written, {Part::Kind::Tensor, tensor, 0}));
+      accesses_.push_back(contribution(home_.gradient.front(), written, {Part::Kind::Tensor, tensor, 0}));
     }
     program_.tensors.table_gradient_written = home_.gradient_written = true;
   }
