@@ -156,7 +156,7 @@ std::vector<std::int64_t> stage_layers(const Scenario& scenario, std::int32_t st
 
 // Per micro-batch: two segments a layer in each phase, embedding and head in two, a send and a receive each way between stages.
 double rough_op_count(const Scenario& scenario) {
-  const double phases = scenario.recompute == RecomputeMode::Full || scenario.order == "csv" ? 3 : 2;
+  const double phases = scenario.recompute != RecomputeMode::None || scenario.order == "csv" ? 3 : 2;
   const double messages = 4.0 * static_cast<double>(axis_size(scenario.mesh, "pp") - 1);
   const double units = scenario.zero.level > 0 ? 8.0 * static_cast<double>(scenario.model.layers) : 0;  // gathers, fills, reductions, waits
   return static_cast<double>(scenario.micro_batches) * (units + 2 * phases * static_cast<double>(scenario.model.layers) + 4 + messages);

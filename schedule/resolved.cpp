@@ -98,6 +98,13 @@ Json zero_json(const ZeroOptions& z) {
   return out;
 }
 
+Json recompute_json(const Scenario& s) {
+  constexpr const char* kNames[] = {"none", "full", "every", "sqrt"};
+  Json out = {{"mode", kNames[static_cast<std::size_t>(s.recompute)]}};
+  if (s.recompute == RecomputeMode::Every) out["every"] = s.recompute_every;
+  return out;
+}
+
 Json canonical(const ScenarioReading& r) {
   const Scenario& s = r.scenario;
   Json out = {{"format", 1}, {"name", s.name}, {"model", model_json(s.model)}, {"mesh", mesh_json(s.mesh)}};
@@ -105,7 +112,7 @@ Json canonical(const ScenarioReading& r) {
   out["precision"] = {{"compute", name_of(s.compute)}, {"master", name_of(s.master)}, {"gradient", name_of(s.gradient)}};
   out["schedule"] = schedule_json(r);
   out["zero"] = zero_json(s.zero);
-  out["recompute"] = {{"mode", s.recompute == RecomputeMode::Full ? "full" : "none"}};
+  out["recompute"] = recompute_json(s);
   out["optimizer"] = {{"kind", s.optimizer == OptimizerKind::Adam ? "adam" : "none"}};
   out["data_parallel"] = {{"reduce", s.gradient_reduce == GradientReduce::Overlap ? "overlap" : "end"},
                           {"bucket_mib", static_cast<double>(s.bucket_bytes.value) / 1048576}};

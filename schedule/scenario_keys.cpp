@@ -29,7 +29,7 @@ const std::vector<ScenarioSection>& scenario_sections() {
       {"precision", {"compute", "master", "gradient"}},
       {"schedule", {"order", "csv", "p2p", "layers_per_stage", "warm_up", "backward"}},
       {"zero", {"level", "form", "reshard", "prefetch", "reduce", "ends", "shard_ranks"}},
-      {"recompute", {"mode"}},
+      {"recompute", {"mode", "every"}},
       {"optimizer", {"kind"}},
       {"data_parallel", {"reduce", "bucket_mib"}},
       {"machine", machine_keys()},

@@ -159,14 +159,17 @@ void read_zero(ScenarioReading& r) {
   refuse_zero_keys(r, o, 1, {"reduce", "ends", "shard_ranks"});
   refuse_zero_keys(r, o, 2, {"form", "prefetch"});
   refuse_zero_keys(r, o, 3, {"reshard"});
-  if (zero.level == 1 && !step)
-    r.problems.error_at_key("ZERO", *o.find("reduce"), "level 1 keeps whole gradients and reduces them once a step",
-                            "write \"reduce\": \"step\", or \"level\": 2");
 }
 
 void read_small_sections(ScenarioReading& r) {
-  const bool full = r.section("recompute").choice("mode", {"none", "full"}).value_or(0) == 1;
-  r.scenario.recompute = full ? RecomputeMode::Full : RecomputeMode::None;
+  constexpr RecomputeMode kModes[] = {RecomputeMode::None, RecomputeMode::Full, RecomputeMode::Every, RecomputeMode::Sqrt};
+  const JsonObject recompute = r.section("recompute");
+  r.scenario.recompute = kModes[recompute.choice("mode", {"none", "full", "every", "sqrt"}).value_or(0)];
+  r.scenario.recompute_every = recompute.integer("every", {1, 10000}).value_or(1);
+  if (recompute.has("every") != (r.scenario.recompute == RecomputeMode::Every))
+    r.problems.error_at_key("CONFLICT", recompute.has("every") ? *recompute.find("every") : *recompute.find("mode"),
+                            "\"mode\": \"every\" and \"every\" belong together",
+                            "write \"mode\": \"every\", \"every\": 2, or neither");
   const bool none = r.section("optimizer").choice("kind", {"adam", "none"}).value_or(0) == 1;
   r.scenario.optimizer = none ? OptimizerKind::None : OptimizerKind::Adam;
   const JsonObject data_parallel = r.section("data_parallel");

@@ -92,7 +92,8 @@ void TrainingState::before_op(std::uint32_t rank, std::uint32_t step, std::uint3
   for (std::size_t i = 0; i < accesses.size(); ++i) {
     const Buffer& buffer = p.buffers[accesses[i].buffer.value];
     const bool gradient = buffer.category == Category::Gradient || buffer.category == Category::GradientShard;
-    if (!gradient || accesses[i].mode != AccessMode::Read || !buffer.layout.valid() || accesses[i].part.kind == Part::Kind::Tensor) continue;
+    if (!gradient || accesses[i].mode != AccessMode::Read || !buffer.layout.valid()) continue;
+    if (accesses[i].part.kind == Part::Kind::Tensor) continue;
     const std::lock_guard lock(gradient_mutex_);
     read_shares(rank, schedule_.layouts[buffer.layout.value], range_of(rank, buffer, accesses[i].part), operands[i].data, gradients_[rank]);
   }

@@ -16,10 +16,10 @@ struct BoundAccess {
   std::byte* data = nullptr;
   std::int64_t bytes = 0;
   const Layout* layout = nullptr;  // of the whole buffer; null: opaque bytes. With Part::Tensor only that tensor is bound
-  bool shard = false;              // the buffer is one shard of the layout (Buffer::shard)
   Part part;
   AccessMode mode = AccessMode::Read;
   Category category = Category::Other;
+  bool shard = false;  // the buffer is one shard of the layout (Buffer::shard)
 };
 
 // What an op needs to know of the whole step.

@@ -54,7 +54,8 @@ class DataParallel : public Mechanism {
     op.lane = lane_;
     op.label = {Phase::Update, program.ids.data_parallel, -1, bucket.members.front().chunk, -1, -1};
     std::vector<Access> accesses;
-    for (const GradientEnd& member : bucket.members) accesses.push_back(update(program.home(member.chunk, member.segment).gradient.front()));
+    for (const GradientEnd& member : bucket.members)
+      accesses.push_back(update(program.home(member.chunk, member.segment).gradient.front()));
     program.emit.op(op, accesses);
   }
 

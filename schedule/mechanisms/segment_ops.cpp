@@ -43,6 +43,7 @@ class SegmentOp {
     const Label label{visit_.phase, program_.ids.segment[kind()], segment_.layer, visit_.chunk, visit_.micro_batch, -1};
     program_.last_compute =
         program_.emit.compute(program_.compute, label, program_.ids.work[kind()][static_cast<std::size_t>(visit_.phase)], accesses_);
+    if (visit_.slot >= 0) use_slot();
   }
 
  private:
@@ -118,8 +119,25 @@ class SegmentOp {
                                                  is_head() ? program_.ids.loss : program_.ids.hidden);
     accesses_.push_back(write(output));
     workspace(cost_.forward_workspace);
-    if (!again || segment_.kind == SegmentKind::Attention) publish_output(output);
+    output_ = output;
+    if (!again || segment_.kind == SegmentKind::Attention || visit_.hands_on) publish_output(output);
     if (again && visit_.opens) wait_for_gradient();
+  }
+
+  // Forward: the input is the slot. Again: the output replaces what the slot held, the input of a layer that is done.
+  void use_slot() {
+    BufferId& slot = chunk_.slot(visit_.micro_batch, visit_.slot);
+    if (visit_.phase == Phase::Forward) {
+      slot = chunk_.value(visit_.micro_batch, index_);
+      return;
+    }
+    const DType type = program_.plan.scenario->compute;
+    Op op;
+    op.body = Copy{type, type, cost_.output_bytes};
+    op.lane = program_.compute;
+    op.label = {Phase::Recompute, NameId(), segment_.layer, visit_.chunk, visit_.micro_batch, -1};
+    program_.last_compute = program_.emit.op(op, {read(output_), write(slot)});
+    chunk_.value(visit_.micro_batch, index_ + 1) = slot;
   }
 
   // The stage's output is also the input of a next stage on the same rank.
@@ -189,6 +207,7 @@ class SegmentOp {
   ChunkTensors& chunk_;
   SegmentHome& home_;
   std::size_t index_;
+  BufferId output_;  // of a forward
   std::vector<Access>& accesses_;
 };
 

@@ -45,7 +45,8 @@ class ChunkTensors {
         values_((segments + 1) * micro_batches),
         gradients_((segments + 1) * micro_batches),
         saved_(segments * micro_batches),
-        kept_(segments * micro_batches) {}
+        kept_(segments * micro_batches),
+        slots_(segments * micro_batches) {}
   BufferId& value(std::int32_t micro_batch, std::size_t boundary) {
     return values_[static_cast<std::size_t>(micro_batch) * (segments_ + 1) + boundary];
   }
@@ -58,11 +59,14 @@ class ChunkTensors {
   BufferId& kept(std::int32_t micro_batch, std::size_t segment) {
     return kept_[static_cast<std::size_t>(micro_batch) * segments_ + segment];
   }
+  BufferId& slot(std::int32_t micro_batch, std::int32_t number) {  // checkpoint slots of the sqrt list
+    return slots_[static_cast<std::size_t>(micro_batch) * segments_ + static_cast<std::size_t>(number)];
+  }
   std::size_t segments() const { return segments_; }
 
  private:
   std::size_t segments_;
-  std::vector<BufferId> values_, gradients_, saved_, kept_;
+  std::vector<BufferId> values_, gradients_, saved_, kept_, slots_;
 };
 
 struct Tensors {

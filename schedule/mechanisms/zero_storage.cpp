@@ -80,7 +80,8 @@ void add_block(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program, 
   std::vector<StoredParameter> parameters;
   for (std::int32_t k = 0; k < unit.segments; ++k) {
     const SegmentPlan& segment = stage.segments[static_cast<std::size_t>(unit.first_segment + k)];
-    for (StoredParameter& parameter : stored_parameters(segment, program.plan.scenario->compute)) parameters.push_back(std::move(parameter));
+    const std::vector<StoredParameter> own = stored_parameters(segment, program.plan.scenario->compute);
+    parameters.insert(parameters.end(), own.begin(), own.end());
   }
   const std::vector<FlatGroup> groups = flat_groups(parameters);
   for (const FlatGroup& group : groups) {

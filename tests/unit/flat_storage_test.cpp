@@ -28,7 +28,8 @@ FlatGroup example_group(std::int64_t d, std::int64_t ff, DType dtype) { return f
 Layout layout_of(const FlatGroup& group) {
   Layout layout;
   for (std::size_t i = 0; i < group.parameters.size(); ++i)
-    layout.tensors.push_back({group.parameters[i].name, group.dtype, group.parameters[i].shape, Bytes(group.offsets[i] * size_of(group.dtype))});
+    layout.tensors.push_back(
+        {group.parameters[i].name, group.dtype, group.parameters[i].shape, Bytes(group.offsets[i] * size_of(group.dtype))});
   return layout;
 }
 
@@ -52,7 +53,8 @@ TEST(FlatStorage, SizesOfTheExampleBlocks) {  // BM-01
     const FlatGroup group = example_group(row.d, row.ff, row.dtype);
     EXPECT_EQ(group.total, row.total);
     for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(sharding_of(group, ranks[i]).partition, row.partitions[i]) << row.d << " W " << ranks[i];
-    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(sharding_of(group, ranks[i + 1]).gathered, row.gathered[i]) << row.d << " W " << ranks[i + 1];
+    for (std::size_t i = 0; i < 3; ++i)
+      EXPECT_EQ(sharding_of(group, ranks[i + 1]).gathered, row.gathered[i]) << row.d << " W " << ranks[i + 1];
   }
 }
 
@@ -85,7 +87,8 @@ TEST(FlatStorage, PiecesOfTheSmallExampleOnThreeRanks) {  // BM-03
                                                         {"v.b", 31744, 100},
                                                         {"out.w", 32000, 9387}}));
   EXPECT_EQ(pieces_of(group, 3, 1),
-            (std::vector<Piece>{{"out.w", 0, 613}, {"out.b", 853, 100}, {"ln2.w", 1109, 100}, {"ln2.b", 1365, 100}, {"ff_in.w", 1621, 39766}}));
+            (std::vector<Piece>{
+                {"out.w", 0, 613}, {"out.b", 853, 100}, {"ln2.w", 1109, 100}, {"ln2.b", 1365, 100}, {"ff_in.w", 1621, 39766}}));
   EXPECT_EQ(pieces_of(group, 3, 2),
             (std::vector<Piece>{{"ff_in.w", 0, 234}, {"ff_in.b", 426, 400}, {"ff_out.w", 938, 40000}, {"ff_out.b", 41130, 100}}));
 }

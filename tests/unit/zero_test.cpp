@@ -16,6 +16,8 @@
 namespace steptwin {
 namespace {
 
+const std::string kEveryTwo = R"("every", "every": 2)";  // as a recompute mode
+
 // Blocks alone unless told otherwise: BM-06 and BM-07 have neither embedding nor loss.
 struct Case {
   std::string zero = R"("level": 3, "ends": "whole")";
@@ -25,11 +27,13 @@ struct Case {
 };
 
 Schedule compiled(const Case& c) {
+  const std::string mode = c.recompute == kEveryTwo ? c.recompute : "\"" + c.recompute + "\"";
   return compile(parse_scenario(
-      fmt::format(R"({{"format": 1, "model": {{"family": "gpt", "positions": 32, "layers": {}, "hidden": 60, "heads": 4, "vocabulary": 97, "tied": {}}},
- "mesh": {{"pp": {}, "dp": {}}}, "batch": {{"micro_batches": {}, "sequence_length": 16}}, "zero": {{{}}}, "recompute": {{"mode": "{}"}},
+      fmt::format(R"({{"format": 1, "model": {{"family": "gpt", "positions": 32, "layers": {}, "hidden": 60, "heads": 4,
+ "vocabulary": 97, "tied": {}}},
+ "mesh": {{"pp": {}, "dp": {}}}, "batch": {{"micro_batches": {}, "sequence_length": 16}}, "zero": {{{}}}, "recompute": {{"mode": {}}},
  "precision": {{"compute": "{}", "gradient": "{}"}}, "schedule": {{"order": "{}"}}, "machine": {{"preset": "cpu"}}}})",
-                  c.layers, c.tied, c.pp, c.dp, c.micro_batches, c.zero, c.recompute, c.compute, c.gradient, c.order),
+                  c.layers, c.tied, c.pp, c.dp, c.micro_batches, c.zero, mode, c.compute, c.gradient, c.order),
       "zero.json"));
 }
 
@@ -72,6 +76,30 @@ TEST(ZeroProgram, LoadLaneOfTheThreeForms) {  // BM-06
   EXPECT_EQ(load_program(compiled(c)), "AG0 AG1 AG2 | AG2 Z2 RS2 AG1 Z1 RS1 AG0 Z0 RS0");
 }
 
+// Section 7: a re-forwarded block enters without gradients; the reduction behind it comes after its gather.
+TEST(ZeroProgram, LoadLaneOfTheSqrtList) {
+  Case c;
+  c.recompute = "sqrt";
+  EXPECT_EQ(load_program(compiled(c)), "AG0 AG1 AG2 | AG2 Z2 AG0 RS2 AG1 Z1 AG0 Z0 RS1 RS0");
+  c.zero = R"("level": 3, "ends": "whole", "reshard": false)";
+  EXPECT_EQ(load_program(compiled(c)), "AG0 AG1 AG2 | Z2 RS2 Z1 Z0 RS1 RS0");
+}
+
+TEST(ZeroTraffic, SqrtListGathersOnceMoreForEveryLayerWithoutSlot) {  // BM-08: 2L + L - slots
+  for (const auto& [layers, slots] : {std::pair{1, 1}, {2, 2}, {3, 2}, {8, 4}, {12, 5}, {24, 7}}) {
+    Case c;
+    c.layers = layers;
+    c.recompute = "sqrt";
+    std::int64_t gathers = 0, reduces = 0;
+    for (const Op& op : compiled(c).ops) {
+      gathers += op.label.layer >= 0 && std::holds_alternative<AllGather>(op.body) ? 1 : 0;
+      reduces += op.label.layer >= 0 && std::holds_alternative<ReduceScatter>(op.body) ? 1 : 0;
+    }
+    EXPECT_EQ(gathers, 3 * layers - slots);
+    EXPECT_EQ(reduces, layers);
+  }
+}
+
 // "F1", "FB2", "RS2": whose end an op is (of a block's forward or backward the last op).
 std::string end_name(const Schedule& s, OpId id) {
   const Op& op = s.ops[id.value];
@@ -102,7 +130,8 @@ TEST(ZeroProgram, HostWaitsForTheRecordBefore) {  // BM-06; the embedding and th
   EXPECT_EQ(host_waits(compiled(c)),
             (std::vector<std::string>{"AG1 < embed", "AG2 < F0", "AG3 < F1", "AG3 < F2", "AG2 < head", "AG1 < FB3", "AG0 < FB2"}));
   c.zero = R"("level": 3, "ends": "whole", "prefetch": 2)";
-  EXPECT_EQ(host_waits(compiled(c)), (std::vector<std::string>{"AG2 < embed", "AG3 < F0", "AG3 < F1", "AG2 < F2", "AG1 < head", "AG0 < RS3"}));
+  EXPECT_EQ(host_waits(compiled(c)),
+            (std::vector<std::string>{"AG2 < embed", "AG3 < F0", "AG3 < F1", "AG2 < F2", "AG1 < head", "AG0 < RS3"}));
   c.zero = R"("level": 3, "ends": "whole", "prefetch": 0)";
   EXPECT_TRUE(host_waits(compiled(c)).empty());
 }
@@ -370,8 +399,8 @@ TEST(ZeroMemory, ResidentStatesByLevel) {  // BM-13 with fp32 moments and master
     const auto sums = [&](const char* zero) {
       c.zero = zero;
       const Schedule s = compiled(c);
-      return std::array<std::int64_t, 4>{resident(s, Category::Param), resident(s, Category::Gradient), resident(s, Category::GradientShard),
-                                         resident(s, Category::Optimizer)};
+      return std::array<std::int64_t, 4>{resident(s, Category::Param), resident(s, Category::Gradient),
+                                         resident(s, Category::GradientShard), resident(s, Category::Optimizer)};
     };
     std::int64_t partitions = 0, w = dp;
     const auto cut = [&](std::int64_t elements) { partitions += (elements + w - 1) / w; };
@@ -403,7 +432,8 @@ TEST(ZeroProgram, HasNoProblemInAnyCombination) {
           for (const char* order : {"1f1b", "gpipe"})
             for (const bool tied : {false, true}) {
               if (std::string(zero).find("shard_ranks") != std::string::npos && dp < 2) continue;
-              Case c{zero, 3, dp, pp, micro_batches, micro_batches == 3 ? "full" : "none", order};
+              const std::string recompute = micro_batches == 1 ? "none" : dp == 1 ? "full" : pp == 1 ? "sqrt" : kEveryTwo;
+              Case c{zero, 5, dp, pp, micro_batches, recompute, order};
               c.tied = tied;
               const Schedule s = compiled(c);
               EXPECT_EQ(problems_of(s), "") << zero << " dp " << dp << " pp " << pp << " m " << micro_batches << " " << order << tied;
