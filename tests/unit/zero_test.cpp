@@ -100,6 +100,29 @@ TEST(ZeroTraffic, SqrtListGathersOnceMoreForEveryLayerWithoutSlot) {  // BM-08: 
   }
 }
 
+// BM-10, the block list: stage 1 of two, a layer each, two micro-batches. All forwards, then backwards in the same order; one gather, one
+// reduction, which is queued before the last gradient is sent.
+TEST(ZeroProgram, OneGatherAndOneReductionInAPipeline) {
+  Case c;
+  c.layers = 2;
+  c.pp = 2;
+  c.micro_batches = 2;
+  c.order = "gpipe";
+  c.tied = false;
+  c.zero = R"("level": 3, "ends": "whole", "reshard": false, "reduce": "step")";
+  const Schedule s = compiled(c);
+  std::string text;
+  for (const Op& op : s.ops_of(s.programs[1])) {
+    const std::string load = load_name(s, op), segment(s.name(op.label.segment));
+    if (!load.empty()) text += load + " ";
+    if (std::holds_alternative<Send>(op.body)) text += fmt::format("S{}> ", op.label.micro_batch);
+    if (std::holds_alternative<Recv>(op.body)) text += fmt::format("<R{} ", op.label.micro_batch);
+    if (segment == "mlp" && op.label.phase == Phase::Forward) text += fmt::format("F{} ", op.label.micro_batch);
+    if (segment == "attn" && op.label.phase == Phase::Backward) text += fmt::format("FB{} ", op.label.micro_batch);
+  }
+  EXPECT_EQ(text, "<R0 AG1 F0 <R1 F1 Z1 FB0 S0> FB1 RS1 S1> ");
+}
+
 // "F1", "FB2", "RS2": whose end an op is (of a block's forward or backward the last op).
 std::string end_name(const Schedule& s, OpId id) {
   const Op& op = s.ops[id.value];
