@@ -34,6 +34,8 @@ const std::vector<OptionSpec>& option_table() {
       {"mode", 0, ValueKind::Choice, "interp|threads", "execute calibrate", "one thread for all ranks, or a worker per rank and lane (default interp)"},
       {"data", 0, ValueKind::Text, "FILE", "execute calibrate", "training text, read as bytes (default: a text that ships with steptwin)"},
       {"check", 0, ValueKind::Flag, "", "execute", "compare loss and gradients with the plain model; exit 1 when they differ"},
+      {"save", 0, ValueKind::Text, "DIR", "execute", "save parameters and optimizer state there after the last step"},
+      {"load", 0, ValueKind::Text, "DIR", "execute", "start from the state saved there, on any mesh"},
       {"timeout", 0, ValueKind::Whole, "S", "execute calibrate", "seconds a step may take (default no limit)"},
       {"max-error", 0, ValueKind::Text, "PERCENT", "compare", "exit 1 when step time, median op or peak memory is off by more"},
       {"engine", 0, ValueKind::Choice, "auto|replay|event", "simulate", "agenda of the simulator (default auto)"},

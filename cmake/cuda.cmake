@@ -46,7 +46,7 @@ endif()
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS exec/cuda/*.cpp exec/cuda/*.cu exec/ops/*.cpp exec/comm/*.cpp)
 list(FILTER cuda_sources EXCLUDE REGEX "exec/ops/cpu_")
-set(core_sources buffer_pool data_loader failure memory_source plain_model rank_memory recorder step_machine training_state)
+set(core_sources buffer_pool data_loader failure held_ranges memory_source plain_model rank_memory recorder state_files step_machine tensor_shares training_state)
 list(TRANSFORM core_sources REPLACE "(.+)" "exec/cpu/\\1.cpp")
 foreach(target st_base st_ir st_traces st_exec)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)

@@ -94,7 +94,7 @@ class Recompute {
 
   const Plan& plan_;
   std::int32_t rank_;
-  std::vector<StageLayers> layers_;           // [chunk]
+  std::vector<StageLayers> layers_;            // [chunk]
   std::vector<std::vector<SqrtEntry>> lists_;  // [chunk]; empty: not the sqrt list
   Visits out_;
 };

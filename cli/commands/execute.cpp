@@ -25,6 +25,8 @@ ExecuteOptions execute_options(const Options& options) {
   result.warm_up = static_cast<std::uint32_t>(options.whole("warmup", 0));
   result.steps = static_cast<std::uint32_t>(options.whole("steps", 1));
   result.keep_gradients = options.flag("check");
+  result.save = options.text("save");
+  result.load = options.text("load");
   return result;
 }
 
@@ -188,6 +190,10 @@ Subject sound_subject(Job& job) {
 
 Exit run_execute(const Options& options, Session& session) {
   if (options.flag("no-db") && options.given("label")) throw usage_error("--label names a stored run, --no-db stores none");
+  if (options.flag("check") && options.given("load"))
+    throw usage_error("--check compares with a plain model that starts from the seed, not from a checkpoint", "leave --check or --load out");
+  for (const char* name : {"save", "load"})
+    if (options.given(name) && options.text("backend") == "cuda") throw usage_error(fmt::format("--{} works with the CPU backend", name), "leave it out");
   Job job{options, session, {options.positionals().front(), parse_overrides(options.list("set")), options.text("machine"), {}}, {}, nullptr};
   job.request = with_text(std::move(job.request));
   ExecutionRun run;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "exec/cpu/state_files.h"
+
 namespace steptwin {
 namespace {
 
@@ -19,8 +21,8 @@ TrainingState::TrainingState(const Schedule& schedule, const Matching& matching,
       options_(options),
       loader_(options.text, data_shape(schedule), options.seed),
       losses_(matching.ranks.size()),
-      gradients_(matching.ranks.size()) {
-  for (const Communicator& comm : schedule.communicators) comms_.push_back(expand(schedule.mesh, comm));
+      gradients_(matching.ranks.size()),
+      ranges_(schedule, matching) {
   for (std::uint32_t r = 0; r < losses_.size(); ++r) find_losses(r);
 }
 
@@ -43,6 +45,10 @@ void TrainingState::find_losses(std::uint32_t rank) {
 }
 
 void TrainingState::initialise_parameters() {
+  if (!options_.load.empty()) {
+    earlier_steps_ = load_state(schedule_, matching_, memories_, options_.load);
+    return;
+  }
   for (std::uint32_t r = 0; r < memories_.size(); ++r) {
     const Program& p = program(r);
     for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
@@ -50,7 +56,7 @@ void TrainingState::initialise_parameters() {
       const bool master = buffer.category == Category::Optimizer && schedule_.name(buffer.name).ends_with(".master");
       if (!buffer.resident || !buffer.layout.valid() || (buffer.category != Category::Param && !master)) continue;
       const Layout& layout = schedule_.layouts[buffer.layout.value];
-      for (const TensorPiece& piece : tensor_pieces(layout, range_of(r, buffer, {}))) {
+      for (const TensorPiece& piece : tensor_pieces(layout, ranges_.of(r, buffer, {}))) {
         const TensorSpec& tensor = layout.tensors[piece.tensor];
         std::vector<std::byte> values(static_cast<std::size_t>(tensor.bytes().value));
         initialise_parameter(drawn_as(schedule_, tensor.name), tensor, values.data(), options_.seed);
@@ -61,6 +67,11 @@ void TrainingState::initialise_parameters() {
   }
 }
 
+void TrainingState::save() const {
+  if (options_.save.empty()) return;
+  save_state(schedule_, matching_, memories_, options_.save, earlier_steps_ + options_.warm_up + options_.steps);
+}
+
 void TrainingState::begin_step(std::uint32_t rank, std::uint32_t step) {
   const Program& p = program(rank);
   const std::int64_t dp = schedule_.mesh.coordinate(matching_.ranks[rank].rank, "dp");
@@ -68,7 +79,7 @@ void TrainingState::begin_step(std::uint32_t rank, std::uint32_t step) {
     for (const auto& [name, which] : {std::pair{"tokens", Ids::Tokens}, std::pair{"targets", Ids::Targets}}) {
       if (!is_ids(schedule_, p.buffers[b], name)) continue;
       std::vector<std::int64_t> ids(static_cast<std::size_t>(p.buffers[b].bytes.value) / sizeof(std::int64_t));
-      loader_.fill_step(step, dp, which, ids.data());
+      loader_.fill_step(earlier_steps_ + step, dp, which, ids.data());
       memories_[rank].source().write(memories_[rank].resident(b), reinterpret_cast<const std::byte*>(ids.data()), p.buffers[b].bytes.value);
     }
   }
@@ -78,7 +89,7 @@ StepContext TrainingState::context(std::uint32_t step) const {
   StepContext context;
   const DataShape& shape = loader_.shape();
   if (shape.micro_batches > 0) context.loss_scale = 1.0 / static_cast<double>(shape.micro_batches * shape.data_parallel);
-  context.step = std::int64_t{step} + 1;
+  context.step = earlier_steps_ + step + 1;
   return context;
 }
 
@@ -95,7 +106,8 @@ void TrainingState::before_op(std::uint32_t rank, std::uint32_t step, std::uint3
     if (!gradient || accesses[i].mode != AccessMode::Read || !buffer.layout.valid()) continue;
     if (accesses[i].part.kind == Part::Kind::Tensor) continue;
     const std::lock_guard lock(gradient_mutex_);
-    read_shares(rank, schedule_.layouts[buffer.layout.value], range_of(rank, buffer, accesses[i].part), operands[i].data, gradients_[rank]);
+    const ByteRange range = ranges_.of(rank, buffer, accesses[i].part);
+    read_shares(rank, schedule_.layouts[buffer.layout.value], range, operands[i].data, gradients_[rank]);
   }
 }
 
@@ -120,21 +132,8 @@ void TrainingState::end_step(std::uint32_t rank, std::uint32_t step) {
     const Buffer& buffer = p.buffers[b];
     const bool gradient = buffer.category == Category::Gradient || buffer.category == Category::GradientShard;
     if (!buffer.resident || !gradient || !buffer.layout.valid()) continue;
-    read_shares(rank, schedule_.layouts[buffer.layout.value], range_of(rank, buffer, {}), memories_[rank].resident(b), gradients_[rank]);
+    read_shares(rank, schedule_.layouts[buffer.layout.value], ranges_.of(rank, buffer, {}), memories_[rank].resident(b), gradients_[rank]);
   }
-}
-
-std::uint32_t TrainingState::member(std::uint32_t rank, CommId comm) const {
-  return comms_[comm.value].member_of[matching_.ranks[rank].rank.value];
-}
-
-ByteRange TrainingState::range_of(std::uint32_t rank, const Buffer& buffer, const Part& part) const {
-  if (buffer.shard.valid()) return held_range(buffer, member(rank, buffer.shard));
-  if (part.kind != Part::Kind::Shard) return byte_range(buffer, schedule_, part, 0, 1);
-  const CommId comm(part.a);
-  const CommInstances& instances = comms_[comm.value];
-  const auto& members = instances.members[instances.instance_of[matching_.ranks[rank].rank.value]];
-  return byte_range(buffer, schedule_, part, member(rank, comm), static_cast<std::uint32_t>(members.size()));
 }
 
 // `data` is the first byte of the range.
@@ -173,14 +172,11 @@ void TrainingState::add_parameters(std::uint32_t rank, std::vector<TensorShares>
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& buffer = p.buffers[b];
     if (!buffer.resident || buffer.category != Category::Param || !buffer.layout.valid()) continue;
-    std::vector<RankId> holders = {matching_.ranks[rank].rank};
-    if (buffer.shard.valid()) {
-      const CommInstances& instances = comms_[buffer.shard.value];
-      holders = instances.members[instances.instance_of[holders.front().value]];
-    }
+    const std::vector<RankId> holders = ranges_.holders(rank, buffer);
     for (std::uint32_t other = 0; other < memories_.size(); ++other) {
       if (std::find(holders.begin(), holders.end(), matching_.ranks[other].rank) == holders.end()) continue;
-      read_shares(other, schedule_.layouts[buffer.layout.value], range_of(other, buffer, {}), memories_[other].resident(b), shares[other]);
+      const ByteRange range = ranges_.of(other, buffer, {});
+      read_shares(other, schedule_.layouts[buffer.layout.value], range, memories_[other].resident(b), shares[other]);
     }
   }
 }

@@ -9,6 +9,7 @@
 
 #include "exec/backend.h"
 #include "exec/cpu/data_loader.h"
+#include "exec/cpu/held_ranges.h"
 #include "exec/cpu/rank_memory.h"
 #include "exec/cpu/tensor_shares.h"
 #include "exec/ops/compute.h"
@@ -20,7 +21,9 @@ class TrainingState {
  public:
   TrainingState(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, const ExecuteOptions& options);
 
-  void initialise_parameters();  // parameters and master copies, of shards what they hold; everything else stays zero
+  void initialise_parameters();  // parameters and master copies, of shards what they hold; everything else stays zero.
+                                 // Or all of the state from ExecuteOptions::load: steps, data and Adam go on behind its last one
+  void save() const;             // into ExecuteOptions::save, if it is set
   void begin_step(std::uint32_t rank, std::uint32_t step);  // fills the input buffers
   // Around a compute op of a rank; from several threads for different ops.
   void before_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op);
@@ -39,9 +42,6 @@ class TrainingState {
   };
   const Program& program(std::uint32_t rank) const;
   void find_losses(std::uint32_t rank);
-  // Of a rank: the range of its layout that a part of a buffer holds; which member it is; its place in `memories_`.
-  ByteRange range_of(std::uint32_t rank, const Buffer& buffer, const Part& part) const;
-  std::uint32_t member(std::uint32_t rank, CommId comm) const;
   void read_shares(std::uint32_t rank, const Layout& layout, ByteRange range, const std::byte* data, TensorShares& shares) const;
   void add_parameters(std::uint32_t rank, std::vector<TensorShares>& shares) const;
   bool captures(std::uint32_t step) const { return options_.keep_gradients && step == 0; }
@@ -54,7 +54,8 @@ class TrainingState {
   std::vector<RankLosses> losses_;
   std::mutex gradient_mutex_;
   std::vector<TensorShares> gradients_;  // [rank]
-  std::vector<CommInstances> comms_;
+  HeldRanges ranges_;
+  std::int64_t earlier_steps_ = 0;  // of the checkpoint that was loaded
 };
 
 }  // namespace steptwin

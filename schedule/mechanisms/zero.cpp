@@ -102,9 +102,11 @@ class Zero : public Mechanism {
   };
 
   static Label label_of(const ZeroUnit& unit, Phase phase, const Visit& visit, const ProgramContext& program) {
-    const NameId segment = unit.stand_alone() ? program.ids.segment[static_cast<std::size_t>(
-                                                    program.stage(unit.chunk).segments[static_cast<std::size_t>(unit.first_segment)].kind)]
-                                              : NameId();
+    const NameId segment =
+        unit.stand_alone()
+            ? program.ids
+                  .segment[static_cast<std::size_t>(program.stage(unit.chunk).segments[static_cast<std::size_t>(unit.first_segment)].kind)]
+            : NameId();
     return {phase, segment, unit.layer, unit.chunk, visit.micro_batch, -1};
   }
 
@@ -233,9 +235,9 @@ class Zero : public Mechanism {
       Label label = label_of(unit, Phase::None, visit, program);
       label.segment = program.ids.accumulate;
       program.emit.next_waits_for(last_written_);
-      last_compute_ = program.emit.compute(
-          program.compute, label, program.emit.builder().work(accumulate_work(group.cut.partition, type, type)),
-          {read(group.stored.gradient), update(state.gradients[g], {Part::Kind::Shard, comm_.value, 0})});
+      last_compute_ =
+          program.emit.compute(program.compute, label, program.emit.builder().work(accumulate_work(group.cut.partition, type, type)),
+                               {read(group.stored.gradient), update(state.gradients[g], {Part::Kind::Shard, comm_.value, 0})});
     }
   }
 
@@ -244,8 +246,7 @@ class Zero : public Mechanism {
     const GroupId group_id = unit.groups.size() > 1 ? program.emit.new_group() : GroupId();
     for (std::size_t g = 0; g < unit.groups.size(); ++g) {
       const ZeroGroup& group = unit.groups[g];
-      emit(ReduceScatter{comm_, type, Bytes(group.cut.gathered * size_of(type))}, group_id,
-           label_of(unit, Phase::Backward, visit, program),
+      emit(ReduceScatter{comm_, type, Bytes(group.cut.gathered * size_of(type))}, group_id, label_of(unit, Phase::Backward, visit, program),
            {read(state.gradients[g]), write(group.stored.gradient, group.stored.gradient_part)}, program);
       last_reduced_ = group.stored.gradient;
     }
@@ -275,8 +276,8 @@ class Zero : public Mechanism {
   std::vector<ZeroUse> uses_;
   std::vector<State> states_;  // [unit]
   Throttle throttle_;
-  std::size_t next_ = 0;             // use
-  const ZeroUse* pending_ = nullptr; // form list: it has computed, but not left
+  std::size_t next_ = 0;              // use
+  const ZeroUse* pending_ = nullptr;  // form list: it has computed, but not left
   OpId last_load_, last_compute_;
   BufferId last_written_, last_reduced_;  // on the load lane
 };

@@ -14,9 +14,9 @@ struct ZeroUse {
   Kind kind = Kind::Forward;
   std::size_t first = 0, last = 0;  // visits
   std::size_t unit = 0;
-  bool reads_parameters = true;     // the embedding's backward reads none
-  bool ends_list = false;           // the last block of its backward pass (chunk and micro-batch)
-  bool ends_gradient = false;       // the step's last backward use of the unit
+  bool reads_parameters = true;  // the embedding's backward reads none
+  bool ends_list = false;        // the last block of its backward pass (chunk and micro-batch)
+  bool ends_gradient = false;    // the step's last backward use of the unit
 };
 
 // In visit order. Every use is a run of segment visits of one unit, micro-batch and direction.

@@ -35,8 +35,8 @@ std::vector<ExecutionCase> cases() {
       for (std::size_t m = 0; m < 2; ++m) {
         auto [pp, dp] = kMeshes[(z + 2 * r + 3 * m) % 5];
         if (kRecompute[r].find("sqrt") != std::string::npos) dp *= pp, pp = 1;  // one list over all layers
-        ExecutionCase c{(z + m) % 2 == 0 ? "gpt" : "llama", (z / 2 + r) % 2 == 0, (r + m) % 2 == 0 ? "1f1b" : "gpipe", "none", pp, dp,
-                        m == 0 ? 1 : 3};
+        ExecutionCase c{
+            (z + m) % 2 == 0 ? "gpt" : "llama", (z / 2 + r) % 2 == 0, (r + m) % 2 == 0 ? "1f1b" : "gpipe", "none", pp, dp, m == 0 ? 1 : 3};
         c.overrides = {{"zero", kZero[z]}, {"recompute", kRecompute[r]}};
         all.push_back(c);
       }
@@ -100,8 +100,7 @@ TEST_P(ZeroBf16, is_as_close_to_fp32_as_the_plain_model_in_bf16) {
   ExecutionCase wide = GetParam();
   wide.compute = "fp32";
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(2));
-  const GradientCheck check =
-      check_against_plain_16bit(prediction.schedule, run, plain_run(GetParam(), 2), plain_run(wide, 2));
+  const GradientCheck check = check_against_plain_16bit(prediction.schedule, run, plain_run(GetParam(), 2), plain_run(wide, 2));
   EXPECT_TRUE(check.holds) << check.problem;
   expect_predicted_memory(prediction, run);
   expect_equal_copies(prediction, run);

@@ -86,9 +86,9 @@ TEST(FlatStorage, PiecesOfTheSmallExampleOnThreeRanks) {  // BM-03
                                                         {"v.w", 21504, 10000},
                                                         {"v.b", 31744, 100},
                                                         {"out.w", 32000, 9387}}));
-  EXPECT_EQ(pieces_of(group, 3, 1),
-            (std::vector<Piece>{
-                {"out.w", 0, 613}, {"out.b", 853, 100}, {"ln2.w", 1109, 100}, {"ln2.b", 1365, 100}, {"ff_in.w", 1621, 39766}}));
+  EXPECT_EQ(
+      pieces_of(group, 3, 1),
+      (std::vector<Piece>{{"out.w", 0, 613}, {"out.b", 853, 100}, {"ln2.w", 1109, 100}, {"ln2.b", 1365, 100}, {"ff_in.w", 1621, 39766}}));
   EXPECT_EQ(pieces_of(group, 3, 2),
             (std::vector<Piece>{{"ff_in.w", 0, 234}, {"ff_in.b", 426, 400}, {"ff_out.w", 938, 40000}, {"ff_out.b", 41130, 100}}));
 }

@@ -28,13 +28,13 @@ struct Case {
 
 Schedule compiled(const Case& c) {
   const std::string mode = c.recompute == kEveryTwo ? c.recompute : "\"" + c.recompute + "\"";
-  return compile(parse_scenario(
-      fmt::format(R"({{"format": 1, "model": {{"family": "gpt", "positions": 32, "layers": {}, "hidden": 60, "heads": 4,
+  return compile(
+      parse_scenario(fmt::format(R"({{"format": 1, "model": {{"family": "gpt", "positions": 32, "layers": {}, "hidden": 60, "heads": 4,
  "vocabulary": 97, "tied": {}}},
  "mesh": {{"pp": {}, "dp": {}}}, "batch": {{"micro_batches": {}, "sequence_length": 16}}, "zero": {{{}}}, "recompute": {{"mode": {}}},
  "precision": {{"compute": "{}", "gradient": "{}"}}, "schedule": {{"order": "{}"}}, "machine": {{"preset": "cpu"}}}})",
-                  c.layers, c.tied, c.pp, c.dp, c.micro_batches, c.zero, mode, c.compute, c.gradient, c.order),
-      "zero.json"));
+                                 c.layers, c.tied, c.pp, c.dp, c.micro_batches, c.zero, mode, c.compute, c.gradient, c.order),
+                     "zero.json"));
 }
 
 std::string problems_of(const Schedule& schedule) {
