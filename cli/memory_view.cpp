@@ -5,6 +5,7 @@
 
 #include "schedule/compile.h"
 #include "schedule/ir/liveness.h"
+#include "schedule/sqrt_list.h"
 
 namespace steptwin {
 
@@ -39,7 +40,20 @@ std::int64_t activation_bytes(const Scenario& scenario, std::int64_t stage, std:
   const std::int64_t layer = layer_activation_bytes(scenario.model, scenario.batch, scenario.compute).value;
   if (scenario.recompute == RecomputeMode::None) return in_flight * layers * layer;
   const std::int64_t input = scenario.batch.micro_batch * scenario.batch.sequence * scenario.model.hidden * size_of(scenario.compute);
-  return in_flight * layers * input + layer;
+  const std::int64_t group = scenario.recompute == RecomputeMode::Every ? scenario.recompute_every : 1;
+  const std::int64_t kept = scenario.recompute == RecomputeMode::Sqrt ? sqrt_list(static_cast<std::int32_t>(layers)).back().slot + 1
+                                                                      : (layers + group - 1) / group;
+  return in_flight * kept * input + std::min(group, layers) * layer;
+}
+
+// What ZeRO leaves on a rank, padding and transients aside.
+void shard(ClosedForm& form, const Scenario& scenario) {
+  const auto axis = scenario.mesh.axis("dp");
+  const std::int64_t dp = axis ? scenario.mesh.axes[*axis].size : 1;
+  const std::int64_t ranks = scenario.zero.shard_ranks > 0 ? scenario.zero.shard_ranks : dp;
+  if (scenario.zero.level >= 1) form.optimizer /= ranks;
+  if (scenario.zero.level >= 2) form.gradients /= ranks;
+  if (scenario.zero.level >= 3) form.parameters /= ranks;
 }
 
 ClosedForm closed_form(const Scenario& scenario, const std::vector<std::int64_t>& layers, std::size_t stage) {
@@ -49,6 +63,7 @@ ClosedForm closed_form(const Scenario& scenario, const std::vector<std::int64_t>
   form.parameters = count * size_of(scenario.compute);
   form.gradients = count * size_of(scenario.gradient);
   form.optimizer = scenario.optimizer == OptimizerKind::Adam ? count * 3 * size_of(scenario.master) : 0;
+  shard(form, scenario);
   form.activations = activation_bytes(scenario, static_cast<std::int64_t>(stage), static_cast<std::int64_t>(layers.size()), layers[stage]);
   return form;
 }

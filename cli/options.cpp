@@ -35,6 +35,8 @@ const std::vector<OptionSpec>& option_table() {
       {"data", 0, ValueKind::Text, "FILE", "execute calibrate", "training text, read as bytes (default: a text that ships with steptwin)"},
       {"no-verify", 0, ValueKind::Flag, "", "execute", "run a schedule that verify rejects, to see what happens; one that makes no sense at all is still refused"},
       {"check", 0, ValueKind::Flag, "", "execute", "compare loss and gradients with the plain model; exit 1 when they differ"},
+      {"save", 0, ValueKind::Text, "DIR", "execute", "save parameters and optimizer state there after the last step"},
+      {"load", 0, ValueKind::Text, "DIR", "execute", "start from the state saved there, on any mesh"},
       {"timeout", 0, ValueKind::Whole, "S", "execute calibrate", "seconds a step may take (default no limit)"},
       {"max-error", 0, ValueKind::Text, "PERCENT", "compare", "exit 1 when step time, median op or peak memory is off by more"},
       {"engine", 0, ValueKind::Choice, "auto|replay|event", "simulate", "agenda of the simulator (default auto)"},

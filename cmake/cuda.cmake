@@ -47,7 +47,7 @@ endif()
 # The core runs a schedule on streams and knows no torch; the module adds LibTorch's layers and the door.
 file(GLOB core_sources CONFIGURE_DEPENDS exec/cuda/*.cpp exec/cuda/*.cu exec/comm/*.cpp)
 list(FILTER core_sources EXCLUDE REGEX "exec/cuda/(cuda_parts|module_entry)\\.cpp$")
-foreach(name buffer_pool data_loader failure memory_source rank_memory recorder step_machine training_state)
+foreach(name buffer_pool data_loader failure held_ranges memory_source rank_memory recorder state_files step_machine tensor_shares training_state)
   list(APPEND core_sources exec/cpu/${name}.cpp)
 endforeach()
 file(GLOB layer_sources CONFIGURE_DEPENDS exec/ops/*.cpp)

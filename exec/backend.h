@@ -39,6 +39,8 @@ struct ExecuteOptions {
   // 0: none. A step that takes longer ends with an EnvironmentError that says where each rank stands, once the ops that run have returned.
   std::chrono::milliseconds deadline{0};
   const std::atomic<bool>* stop = nullptr;     // set by a signal handler
+  std::string load;                            // checkpoint folder (exec/checkpoint.h) whose state the run starts from; empty: drawn from the seed
+  std::string save;                            // where its state is saved after the last repetition; empty: nowhere. CPU
   bool keep_gradients = false;                 // fill ExecutionResult::gradients and parameters
   // Tests: called before the work of every op, guarded-off ones too, by the thread that does it (of a transfer: for each member in
   // turn); what it throws is that op's failure.

@@ -66,6 +66,16 @@ void check_supported(const Scenario& scenario) {
   }
 }
 
+// A weight gradient apart from its input gradient would leave a unit twice.
+void check_split_backward(const Scenario& scenario, const ActionGrid& grid) {
+  if (scenario.zero.level == 0) return;
+  for (const auto& actions : grid)
+    for (const Action& action : actions)
+      if (action.kind == ActionKind::I || action.kind == ActionKind::W)
+        refuse(scenario, "ZERO", fmt::format("ZeRO level {} with a backward that is split into I and W", scenario.zero.level),
+               "use an order with whole backwards (B), or \"zero\": {\"level\": 0}");
+}
+
 std::vector<RankId> ranks_at(const Mesh& mesh, std::uint32_t pipeline_rank) {
   std::vector<RankId> ranks;
   for (std::uint32_t rank = 0; rank < mesh.size(); ++rank) {
@@ -146,14 +156,16 @@ std::vector<std::int64_t> stage_layers(const Scenario& scenario, std::int32_t st
 
 // Per micro-batch: two segments a layer in each phase, embedding and head in two, a send and a receive each way between stages.
 double rough_op_count(const Scenario& scenario) {
-  const double phases = scenario.recompute == RecomputeMode::Full || scenario.order == "csv" ? 3 : 2;
+  const double phases = scenario.recompute != RecomputeMode::None || scenario.order == "csv" ? 3 : 2;
   const double messages = 4.0 * static_cast<double>(axis_size(scenario.mesh, "pp") - 1);
-  return static_cast<double>(scenario.micro_batches) * (2 * phases * static_cast<double>(scenario.model.layers) + 4 + messages);
+  const double units = scenario.zero.level > 0 ? 8.0 * static_cast<double>(scenario.model.layers) : 0;  // gathers, fills, reductions, waits
+  return static_cast<double>(scenario.micro_batches) * (units + 2 * phases * static_cast<double>(scenario.model.layers) + 4 + messages);
 }
 
 Schedule compile(const Scenario& scenario, const StageCosts&) {
   check_supported(scenario);
   ActionGrid actions = scenario_actions(scenario);
+  check_split_backward(scenario, actions);
   const auto stages = static_cast<std::int32_t>(stage_ranks(actions).size());
   const Plan plan = make_plan(scenario, place_messages(actions, scenario.p2p), stage_layers(scenario, stages));
   ScheduleBuilder builder(scenario.mesh);

@@ -86,14 +86,33 @@ Json machine_json(const Scenario& s) {
   return out;
 }
 
+// Level 0 has no other key: what does not hold is not stated.
+Json zero_json(const ZeroOptions& z) {
+  Json out = {{"level", z.level}};
+  if (z.level == 0) return out;
+  out["reduce"] = z.reduce == ZeroReduce::Step ? "step" : "micro_batch";
+  out["ends"] = z.ends == ZeroEnds::Sharded ? "sharded" : "whole";
+  if (z.shard_ranks > 0) out["shard_ranks"] = z.shard_ranks;
+  if (z.level >= 2) out["form"] = z.form == ZeroForm::List ? "list" : "block", out["prefetch"] = z.prefetch;
+  if (z.level == 3) out["reshard"] = z.reshard;
+  return out;
+}
+
+Json recompute_json(const Scenario& s) {
+  constexpr const char* kNames[] = {"none", "full", "every", "sqrt"};
+  Json out = {{"mode", kNames[static_cast<std::size_t>(s.recompute)]}};
+  if (s.recompute == RecomputeMode::Every) out["every"] = s.recompute_every;
+  return out;
+}
+
 Json canonical(const ScenarioReading& r) {
   const Scenario& s = r.scenario;
   Json out = {{"format", 1}, {"name", s.name}, {"model", model_json(s.model)}, {"mesh", mesh_json(s.mesh)}};
   out["batch"] = {{"micro_batches", s.micro_batches}, {"micro_batch_size", s.batch.micro_batch}, {"sequence_length", s.batch.sequence}};
   out["precision"] = {{"compute", name_of(s.compute)}, {"master", name_of(s.master)}, {"gradient", name_of(s.gradient)}};
   out["schedule"] = schedule_json(r);
-  out["zero"] = {{"level", 0}};
-  out["recompute"] = {{"mode", s.recompute == RecomputeMode::Full ? "full" : "none"}};
+  out["zero"] = zero_json(s.zero);
+  out["recompute"] = recompute_json(s);
   out["optimizer"] = {{"kind", s.optimizer == OptimizerKind::Adam ? "adam" : "none"}};
   out["data_parallel"] = {{"reduce", s.gradient_reduce == GradientReduce::Overlap ? "overlap" : "end"},
                           {"bucket_mib", static_cast<double>(s.bucket_bytes.value) / 1048576}};

@@ -15,9 +15,24 @@
 namespace steptwin {
 
 enum class P2pMode : std::uint8_t { Lanes, OneLane, Grouped };
-enum class RecomputeMode : std::uint8_t { None, Full };
+enum class RecomputeMode : std::uint8_t { None, Full, Every, Sqrt };
 enum class GradientReduce : std::uint8_t { Overlap, End };   // data-parallel all-reduce: bucketed in the last backward, or after it
 enum class OptimizerKind : std::uint8_t { Adam, None };
+
+// Sharding over the data-parallel ranks (specs/bmtrain.md 2-6; levels as in the ZeRO paper).
+enum class ZeroForm : std::uint8_t { List, Block };         // backward: gather(i) before reduce-scatter(i+1), or one block after the other
+enum class ZeroReduce : std::uint8_t { MicroBatch, Step };  // of gradients: after every micro-batch's backward, or after the last one's
+enum class ZeroEnds : std::uint8_t { Sharded, Whole };      // embedding, final norm and head
+struct ZeroOptions {
+  int level = 0;                   // 1: optimizer states; 2: and gradients; 3: and parameters
+  ZeroForm form = ZeroForm::List;
+  bool reshard = true;             // level 3: drop gathered parameters after forward; false = BMTrain's ZeRO-2
+  std::int64_t prefetch = 1;       // blocks that the host lets run ahead; 0: no limit
+  ZeroReduce reduce = ZeroReduce::MicroBatch;
+  ZeroEnds ends = ZeroEnds::Sharded;
+  std::int64_t shard_ranks = 0;    // hybrid: shards span so many ranks and are replicated over the rest of dp; 0 = all of dp
+  bool operator==(const ZeroOptions&) const = default;
+};
 
 // One value of the resolved scenario: what holds, and who said so.
 struct ResolvedValue {
@@ -41,6 +56,8 @@ struct Scenario {
   bool backward_descending = false;           // schedule.backward: gpipe only
   std::vector<std::int64_t> warm_up;          // schedule.warm_up: forwards before the first backward per rank (1f1b only); empty = default
   RecomputeMode recompute = RecomputeMode::None;
+  std::int64_t recompute_every = 1;           // Every: layers of a group that keeps only its first input
+  ZeroOptions zero;
   OptimizerKind optimizer = OptimizerKind::Adam;
   GradientReduce gradient_reduce = GradientReduce::Overlap;
   Bytes bucket_bytes{25 << 20};               // data-parallel gradient bucket

@@ -187,6 +187,35 @@ void check_nodes(ScenarioReading& r) {
          fmt::format("write \"nodes\": {}, or use a smaller mesh", needed));
 }
 
+void check_zero(ScenarioReading& r) {
+  const ZeroOptions& zero = r.scenario.zero;
+  if (zero.level == 1 && r.scenario.optimizer == OptimizerKind::None)
+    report(r, "ZERO", anchor(r, "zero", "level"), "level 1 shards the states of an optimizer, and there is none",
+           "write \"optimizer\": {\"kind\": \"adam\"}, or \"level\": 2");
+  if (zero.level == 1 && zero.reduce == ZeroReduce::MicroBatch)
+    report(r, "ZERO", anchor(r, "zero", "reduce"), "level 1 keeps whole gradients and reduces them once a step",
+           "write \"reduce\": \"step\", or \"level\": 2");
+  const std::int64_t dp = axis_size(r, "dp"), shard = zero.shard_ranks;
+  if (zero.level == 0 || shard == 0 || dp % shard == 0) return;
+  std::int64_t nearest = std::min(shard, dp);
+  while (dp % nearest != 0) --nearest;
+  report(r, "ZERO", anchor(r, "zero", "shard_ranks"), fmt::format("shards of {} ranks do not divide {} data-parallel ranks", shard, dp),
+         fmt::format("write \"shard_ranks\": {}, or remove it to shard over all of dp", nearest));
+}
+
+void check_recompute(ScenarioReading& r) {
+  const Scenario& s = r.scenario;
+  const std::int64_t stages = axis_size(r, "pp");
+  if (s.recompute == RecomputeMode::Sqrt && stages > 1)
+    report(r, "RECOMPUTE", anchor(r, "recompute", "mode"),
+           fmt::format("the sqrt list with {} pipeline stages: it is one list over all layers", stages),
+           "write \"mode\": \"full\" or \"every\", or \"pp\": 1");
+  if (s.recompute == RecomputeMode::Every && s.recompute_every > s.model.layers)
+    report(r, "RECOMPUTE", anchor(r, "recompute", "every"),
+           fmt::format("groups of {} layers, but the model has {}", s.recompute_every, s.model.layers),
+           fmt::format("write \"every\": {}, which recomputes all layers as one group", s.model.layers));
+}
+
 void note_micro_batches(ScenarioReading& r) {
   const std::int64_t m = r.scenario.micro_batches, p = axis_size(r, "pp");
   if (p == 1) return;
@@ -212,6 +241,8 @@ void check_across_fields(ScenarioReading& r) {
   if (r.good.mesh && r.good.batch && r.good.schedule) check_warm_up(r);
   if (r.good.precision) check_gradient_type(r);
   if (r.good.cost && r.good.mesh && r.good.batch && r.good.run) check_given_cost(r);
+  if (r.good.mesh) check_zero(r);
+  if (r.good.mesh && r.good.model && r.good.run) check_recompute(r);
   if (r.good.machine && r.good.mesh) check_nodes(r);
   if (r.good.mesh && r.good.batch && r.good.schedule) note_micro_batches(r);
 }

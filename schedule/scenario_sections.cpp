@@ -90,6 +90,15 @@ void only_for(ScenarioReading& r, const JsonObject& o, const char* key, const ch
                           fmt::format("write \"order\": \"{}\", or remove \"{}\"", order, key));
 }
 
+// Keys of "zero" that say nothing at the stated level.
+void refuse_zero_keys(ScenarioReading& r, const JsonObject& o, int least, const std::vector<const char*>& keys) {
+  for (const char* key : keys) {
+    if (!o.has(key) || r.scenario.zero.level >= least) continue;
+    r.problems.error_at_key("ZERO", *o.find(key), fmt::format("{} says nothing at ZeRO level {}", in_quotes(key), r.scenario.zero.level),
+                            fmt::format("write \"level\": {}, or remove {}", least, in_quotes(key)));
+  }
+}
+
 }  // namespace
 
 void read_mesh(ScenarioReading& r) {
@@ -138,14 +147,29 @@ void read_schedule(ScenarioReading& r) {
 
 void read_zero(ScenarioReading& r) {
   const JsonObject o = r.section("zero");
-  const std::optional<std::int64_t> level = o.integer("level", {0, 3});
-  if (level.value_or(0) == 0) return;
-  r.problems.error("UNSUPPORTED", *o.find("level"), fmt::format("ZeRO level {} is not supported yet", *level), "write \"level\": 0");
+  ZeroOptions& zero = r.scenario.zero;
+  zero.level = static_cast<int>(o.integer("level", {0, 3}).value_or(0));
+  zero.form = o.choice("form", {"list", "block"}).value_or(0) == 1 ? ZeroForm::Block : ZeroForm::List;
+  zero.reshard = o.boolean("reshard").value_or(true);
+  zero.prefetch = o.integer("prefetch", {0, 1024}).value_or(1);
+  const bool step = o.choice("reduce", {"micro_batch", "step"}).value_or(zero.level == 1 ? 1 : 0) == 1;
+  zero.reduce = step ? ZeroReduce::Step : ZeroReduce::MicroBatch;
+  zero.ends = o.choice("ends", {"sharded", "whole"}).value_or(0) == 1 ? ZeroEnds::Whole : ZeroEnds::Sharded;
+  zero.shard_ranks = o.integer("shard_ranks", {1, kMaxAxis}).value_or(0);
+  refuse_zero_keys(r, o, 1, {"reduce", "ends", "shard_ranks"});
+  refuse_zero_keys(r, o, 2, {"form", "prefetch"});
+  refuse_zero_keys(r, o, 3, {"reshard"});
 }
 
 void read_small_sections(ScenarioReading& r) {
-  const bool full = r.section("recompute").choice("mode", {"none", "full"}).value_or(0) == 1;
-  r.scenario.recompute = full ? RecomputeMode::Full : RecomputeMode::None;
+  constexpr RecomputeMode kModes[] = {RecomputeMode::None, RecomputeMode::Full, RecomputeMode::Every, RecomputeMode::Sqrt};
+  const JsonObject recompute = r.section("recompute");
+  r.scenario.recompute = kModes[recompute.choice("mode", {"none", "full", "every", "sqrt"}).value_or(0)];
+  r.scenario.recompute_every = recompute.integer("every", {1, 10000}).value_or(1);
+  if (recompute.has("every") != (r.scenario.recompute == RecomputeMode::Every))
+    r.problems.error_at_key("CONFLICT", recompute.has("every") ? *recompute.find("every") : *recompute.find("mode"),
+                            "\"mode\": \"every\" and \"every\" belong together",
+                            "write \"mode\": \"every\", \"every\": 2, or neither");
   const bool none = r.section("optimizer").choice("kind", {"adam", "none"}).value_or(0) == 1;
   r.scenario.optimizer = none ? OptimizerKind::None : OptimizerKind::Adam;
   const JsonObject data_parallel = r.section("data_parallel");

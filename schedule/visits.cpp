@@ -67,27 +67,4 @@ Visits make_visits(const Plan& plan, std::int32_t rank) {
   return visits;
 }
 
-Visits recompute_layers(const Plan& plan, std::int32_t rank, const Visits& visits) {
-  Visits out;
-  out.reserve(visits.size() + visits.size() / 2);
-  for (const Visit& visit : visits) {
-    const bool backward = visit.kind == VisitKind::Segment && (visit.phase == Phase::Backward || visit.phase == Phase::InputGrad);
-    const bool enters_layer =
-        backward && plan.stage_at(rank, visit.chunk).segments[static_cast<std::size_t>(visit.segment)].kind == SegmentKind::Mlp;
-    if (enters_layer) {
-      Visit again = visit;
-      again.phase = Phase::Recompute;
-      again.closes = false;
-      again.segment = visit.segment - 1;
-      out.push_back(again);
-      again.opens = false;
-      again.segment = visit.segment;
-      out.push_back(again);
-    }
-    out.push_back(visit);
-    if (enters_layer) out.back().opens = false;
-  }
-  return out;
-}
-
 }  // namespace steptwin

@@ -27,6 +27,8 @@ struct Visit {
   std::int32_t segment = -1;  // index into the stage's segments; -1 for messages
   std::int32_t micro_batch = -1;
   bool opens = false, closes = false;  // first and last segment visit of its action
+  bool hands_on = false;               // R of an MLP: the next layer's R reads its output
+  std::int32_t slot = -1;              // >= 0: a checkpoint slot; F of an attention: its input, R of an MLP: where its output is copied
   bool operator==(const Visit&) const = default;
 };
 using Visits = std::vector<Visit>;
@@ -37,8 +39,12 @@ using Visits = std::vector<Visit>;
 // UNSHARD, RESHARD and REDUCE_GRAD do nothing today: parameters are not sharded, gradients are reduced by data_parallel.cpp.
 Visits make_visits(const Plan& plan, std::int32_t rank);
 
-// Full recompute: before the backward (B or I) of a layer, its attention and MLP run forward again (phase R). The embedding and
-// the head are not recomputed.
+// Inserts the re-forward visits (phase R) of the scenario's recompute mode; the embedding and the head are not recomputed.
+//   full   before the backward (B or I) of a layer, its attention and MLP run forward again.
+//   every  n layers of a stage in a row are a group that keeps its first input alone; before its last layer's
+//          backward all of it runs forward again.
+//   sqrt   BMTrain's list (sqrt_list.h) of each stage's layers: as full, and where the input of a layer is missing, forward again from a layer
+//          that has one, each output copied into its slot.
 Visits recompute_layers(const Plan& plan, std::int32_t rank, const Visits& visits);
 
 }  // namespace steptwin

@@ -26,6 +26,8 @@ ExecuteOptions execute_options(const Options& options) {
   result.warm_up = repetitions(options, "warmup", 0);
   result.steps = repetitions(options, "steps", 1);
   result.keep_gradients = options.flag("check");
+  result.save = options.text("save");
+  result.load = options.text("load");
   return result;
 }
 
@@ -143,6 +145,7 @@ GradientCheck check_run(const Job& job, const ExecutionRun& run) {
   }
   SubjectRequest wide = job.request;
   wide.overrides.push_back({"precision.compute", "fp32"});
+  wide.overrides.push_back({"precision.gradient", "fp32"});
   const ExecutionResult reference = job.backend->run_plain(load_subject(wide).schedule, job.execute);
   return check_against_plain_16bit(subject.schedule, run.result, plain, reference);
 }
@@ -192,6 +195,10 @@ Subject sound_subject(Job& job) {
 
 Exit run_execute(const Options& options, Session& session) {
   if (options.flag("no-db") && options.given("label")) throw usage_error("--label names a stored run, --no-db stores none");
+  if (options.flag("check") && options.given("load"))
+    throw usage_error("--check compares with a plain model that starts from the seed, not from a checkpoint", "leave --check or --load out");
+  for (const char* name : {"save", "load"})
+    if (options.given(name) && options.text("backend") == "cuda") throw usage_error(fmt::format("--{} works with the CPU backend", name), "leave it out");
   Job job{
       options, session, {options.positionals().front(), parse_overrides(options.list("set")), options.text("machine"), {}}, {}, nullptr};
   job.request = with_text(std::move(job.request));

@@ -90,6 +90,7 @@ ExecutionResult Execution::run() {
   const Outcome end = outcome();
   result.trace = recorder_->finish(end, machine_->ops_done());
   if (end.status == Status::Ok) result.losses = training_->losses();
+  if (end.status == Status::Ok) training_->save();
   result.gradients = training_->gradients();
   result.parameters = training_->parameters();
   result.allocated = recorder_->allocated();

@@ -51,6 +51,7 @@ BoundAccess RankMemory::bind(const Access& access) const {
   bound.data = block == nullptr ? nullptr : block->data + range.first;
   bound.bytes = range.size;
   bound.layout = buffer.layout.valid() ? &schedule_.layouts[buffer.layout.value] : nullptr;
+  bound.shard = buffer.shard.valid();
   bound.part = access.part;
   bound.mode = access.mode;
   bound.category = buffer.category;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "exec/cpu/state_files.h"
 #include "schedule/base/error.h"
 
 namespace steptwin {
@@ -42,7 +43,8 @@ TrainingState::TrainingState(const Schedule& schedule, const Matching& matching,
       options_(options),
       loader_(options.text, data_shape(schedule), options.seed, options.text_name),
       losses_(matching.ranks.size()),
-      gradients_(matching.ranks.size()) {
+      gradients_(matching.ranks.size()),
+      ranges_(schedule, matching) {
   for (const Program& p : schedule.programs)
     for (const Buffer& buffer : p.buffers)
       if (is_ids(schedule, buffer, "tokens") || is_ids(schedule, buffer, "targets"))
@@ -70,20 +72,32 @@ void TrainingState::find_losses(std::uint32_t rank) {
 }
 
 void TrainingState::initialise_parameters() {
+  if (!options_.load.empty()) {
+    earlier_steps_ = load_state(schedule_, matching_, memories_, options_.load);
+    return;
+  }
   for (std::uint32_t r = 0; r < memories_.size(); ++r) {
     const Program& p = program(r);
     for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
       const Buffer& buffer = p.buffers[b];
       const bool master = buffer.category == Category::Optimizer && schedule_.name(buffer.name).ends_with(".master");
       if (!buffer.resident || !buffer.layout.valid() || (buffer.category != Category::Param && !master)) continue;
-      for (const TensorSpec& tensor : schedule_.layouts[buffer.layout.value].tensors) {
+      const Layout& layout = schedule_.layouts[buffer.layout.value];
+      for (const TensorPiece& piece : tensor_pieces(layout, ranges_.of(r, buffer, {}))) {
         if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return;
+        const TensorSpec& tensor = layout.tensors[piece.tensor];
         std::vector<std::byte> values(static_cast<std::size_t>(tensor.bytes().value));
         initialise_parameter(drawn_as(schedule_, tensor.name), tensor, values.data(), options_.seed);
-        memories_[r].source().write(memories_[r].resident(b) + tensor.offset.value, values.data(), tensor.bytes().value);
+        const std::int64_t size = size_of(tensor.dtype);
+        memories_[r].source().write(memories_[r].resident(b) + piece.at, values.data() + piece.first_element * size, piece.elements * size);
       }
     }
   }
+}
+
+void TrainingState::save() const {
+  if (options_.save.empty()) return;
+  save_state(schedule_, matching_, memories_, options_.save, earlier_steps_ + options_.warm_up + options_.steps);
 }
 
 void TrainingState::begin_step(std::uint32_t rank, std::uint32_t step) {
@@ -93,7 +107,7 @@ void TrainingState::begin_step(std::uint32_t rank, std::uint32_t step) {
     for (const auto& [name, which] : {std::pair{"tokens", Ids::Tokens}, std::pair{"targets", Ids::Targets}}) {
       if (!is_ids(schedule_, p.buffers[b], name)) continue;
       std::vector<std::int64_t> ids(static_cast<std::size_t>(p.buffers[b].bytes.value) / sizeof(std::int64_t));
-      loader_.fill_step(step, dp, which, ids.data());
+      loader_.fill_step(earlier_steps_ + step, dp, which, ids.data());
       memories_[rank].source().write(memories_[rank].resident(b), reinterpret_cast<const std::byte*>(ids.data()), p.buffers[b].bytes.value);
     }
   }
@@ -103,7 +117,7 @@ StepContext TrainingState::context(std::uint32_t step) const {
   StepContext context;
   const DataShape& shape = loader_.shape();
   if (shape.micro_batches > 0) context.loss_scale = 1.0 / static_cast<double>(shape.micro_batches * shape.data_parallel);
-  context.step = std::int64_t{step} + 1;
+  context.step = earlier_steps_ + step + 1;
   return context;
 }
 
@@ -112,10 +126,16 @@ void TrainingState::before_op(std::uint32_t rank, std::uint32_t step, std::uint3
   if (!captures(step)) return;
   const Program& p = program(rank);
   if (schedule_.ops[p.first_op.value + op].label.phase != Phase::Update) return;
-  for (const BoundAccess& access : memories_[rank].operands(op)) {
-    if (access.category == Category::Gradient && access.mode == AccessMode::Read && access.layout != nullptr &&
-        access.part.kind == Part::Kind::Whole)
-      capture(rank, *access.layout, access.data);
+  const auto operands = memories_[rank].operands(op);
+  const auto accesses = schedule_.accesses_of(OpId(p.first_op.value + op));
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    const Buffer& buffer = p.buffers[accesses[i].buffer.value];
+    const bool gradient = buffer.category == Category::Gradient || buffer.category == Category::GradientShard;
+    if (!gradient || accesses[i].mode != AccessMode::Read || !buffer.layout.valid()) continue;
+    if (accesses[i].part.kind == Part::Kind::Tensor) continue;
+    const std::lock_guard lock(gradient_mutex_);
+    const ByteRange range = ranges_.of(rank, buffer, accesses[i].part);
+    read_shares(rank, schedule_.layouts[buffer.layout.value], range, operands[i].data, gradients_[rank]);
   }
 }
 
@@ -133,27 +153,28 @@ void TrainingState::after_op(std::uint32_t rank, std::uint32_t step, std::uint32
 // Without an optimizer the gradients stand in their resident buffers at the end of the step.
 void TrainingState::end_step(std::uint32_t rank, std::uint32_t step) {
   if (!captures(step)) return;
+  const std::lock_guard lock(gradient_mutex_);
+  if (!gradients_[rank].empty()) return;
   const Program& p = program(rank);
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& buffer = p.buffers[b];
-    if (buffer.resident && buffer.category == Category::Gradient && buffer.layout.valid())
-      capture(rank, schedule_.layouts[buffer.layout.value], memories_[rank].resident(b));
+    const bool gradient = buffer.category == Category::Gradient || buffer.category == Category::GradientShard;
+    if (!buffer.resident || !gradient || !buffer.layout.valid()) continue;
+    read_shares(rank, schedule_.layouts[buffer.layout.value], ranges_.of(rank, buffer, {}), memories_[rank].resident(b), gradients_[rank]);
   }
 }
 
-std::vector<float> TrainingState::values_of(std::uint32_t rank, const TensorSpec& tensor, const std::byte* buffer) const {
-  const std::int64_t elements = tensor.bytes().value / size_of(tensor.dtype);
-  std::vector<std::byte> raw(static_cast<std::size_t>(tensor.bytes().value));
-  memories_[rank].source().read(raw.data(), buffer + tensor.offset.value, tensor.bytes().value);
-  std::vector<float> values(static_cast<std::size_t>(elements));
-  convert(reinterpret_cast<std::byte*>(values.data()), DType::Fp32, raw.data(), tensor.dtype, elements);
-  return values;
-}
-
-void TrainingState::capture(std::uint32_t rank, const Layout& layout, const std::byte* data) {
-  const std::lock_guard lock(gradient_mutex_);
-  for (const TensorSpec& tensor : layout.tensors) {
-    if (!gradients_[rank].contains(tensor.name)) gradients_[rank].emplace(tensor.name, values_of(rank, tensor, data));
+// `data` is the first byte of the range.
+void TrainingState::read_shares(std::uint32_t rank, const Layout& layout, ByteRange range, const std::byte* data,
+                                TensorShares& shares) const {
+  for (const TensorPiece& piece : tensor_pieces(layout, range)) {
+    const TensorSpec& tensor = layout.tensors[piece.tensor];
+    const std::int64_t size = size_of(tensor.dtype);
+    std::vector<std::byte> raw(static_cast<std::size_t>(piece.elements * size));
+    memories_[rank].source().read(raw.data(), data + piece.at, piece.elements * size);
+    std::vector<float> values(static_cast<std::size_t>(piece.elements));
+    convert(reinterpret_cast<std::byte*>(values.data()), DType::Fp32, raw.data(), tensor.dtype, piece.elements);
+    shares.add(tensor.name, tensor.bytes().value / size, piece.first_element, std::move(values));
   }
 }
 
@@ -171,23 +192,29 @@ std::vector<double> TrainingState::losses() const {
   return result;
 }
 
-NamedValues TrainingState::gradients() const {
-  NamedValues merged;
-  for (const NamedValues& rank : gradients_) merged.insert(rank.begin(), rank.end());
-  return merged;
+NamedValues TrainingState::gradients() const { return whole_tensors(gradients_); }
+
+// What the rank holds, and of its shards what the other members hold.
+void TrainingState::add_parameters(std::uint32_t rank, std::vector<TensorShares>& shares) const {
+  const Program& p = program(rank);
+  for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
+    const Buffer& buffer = p.buffers[b];
+    if (!buffer.resident || buffer.category != Category::Param || !buffer.layout.valid()) continue;
+    const std::vector<RankId> holders = ranges_.holders(rank, buffer);
+    for (std::uint32_t other = 0; other < memories_.size(); ++other) {
+      if (std::find(holders.begin(), holders.end(), matching_.ranks[other].rank) == holders.end()) continue;
+      const ByteRange range = ranges_.of(other, buffer, {});
+      read_shares(other, schedule_.layouts[buffer.layout.value], range, memories_[other].resident(b), shares[other]);
+    }
+  }
 }
 
 std::vector<NamedValues> TrainingState::parameters() const {
   std::vector<NamedValues> ranks;
   for (std::uint32_t r = 0; r < memories_.size() && options_.keep_gradients; ++r) {
-    NamedValues& values = ranks.emplace_back();
-    const Program& p = program(r);
-    for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
-      const Buffer& buffer = p.buffers[b];
-      if (!buffer.resident || buffer.category != Category::Param || !buffer.layout.valid()) continue;
-      for (const TensorSpec& tensor : schedule_.layouts[buffer.layout.value].tensors)
-        values.emplace(tensor.name, values_of(r, tensor, memories_[r].resident(b)));
-    }
+    std::vector<TensorShares> shares(memories_.size());
+    add_parameters(r, shares);
+    ranks.push_back(whole_tensors(shares));
   }
   return ranks;
 }

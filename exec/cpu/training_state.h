@@ -9,7 +9,9 @@
 
 #include "exec/backend.h"
 #include "exec/cpu/data_loader.h"
+#include "exec/cpu/held_ranges.h"
 #include "exec/cpu/rank_memory.h"
+#include "exec/cpu/tensor_shares.h"
 #include "exec/ops/compute.h"
 #include "schedule/ir/matching.h"
 
@@ -20,7 +22,9 @@ class TrainingState {
   // Throws EnvironmentError: a text that is too short, ids or a loss in another form than is filled in and read here.
   TrainingState(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, const ExecuteOptions& options);
 
-  void initialise_parameters();  // parameters and master copies; everything else stays zero. Returns early on the stop flag
+  void initialise_parameters();  // parameters and master copies, of shards what they hold; everything else stays zero.
+                                 // Or all of the state from ExecuteOptions::load: steps, data and Adam go on behind its last one. Returns early on the stop flag
+  void save() const;             // into ExecuteOptions::save, if it is set
   void begin_step(std::uint32_t rank, std::uint32_t step);  // fills the input buffers
   // Around a compute op of a rank; from several threads for different ops.
   void before_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op);
@@ -30,7 +34,7 @@ class TrainingState {
 
   std::vector<double> losses() const;  // of the measured steps; empty when no op writes a loss
   NamedValues gradients() const;                // of the first repetition; of a tensor that several ranks hold, the one of the lowest
-  std::vector<NamedValues> parameters() const;  // [rank] as they stand; empty without keep_gradients
+  std::vector<NamedValues> parameters() const;  // [rank] as they stand, shards put together; empty without keep_gradients
 
  private:
   struct RankLosses {
@@ -39,8 +43,8 @@ class TrainingState {
   };
   const Program& program(std::uint32_t rank) const;
   void find_losses(std::uint32_t rank);
-  void capture(std::uint32_t rank, const Layout& layout, const std::byte* data);
-  std::vector<float> values_of(std::uint32_t rank, const TensorSpec& tensor, const std::byte* buffer) const;
+  void read_shares(std::uint32_t rank, const Layout& layout, ByteRange range, const std::byte* data, TensorShares& shares) const;
+  void add_parameters(std::uint32_t rank, std::vector<TensorShares>& shares) const;
   bool captures(std::uint32_t step) const { return options_.keep_gradients && step == 0; }
 
   const Schedule& schedule_;
@@ -50,7 +54,9 @@ class TrainingState {
   DataLoader loader_;
   std::vector<RankLosses> losses_;
   std::mutex gradient_mutex_;
-  std::vector<NamedValues> gradients_;  // [rank]
+  std::vector<TensorShares> gradients_;  // [rank]
+  HeldRanges ranges_;
+  std::int64_t earlier_steps_ = 0;  // of the checkpoint that was loaded
 };
 
 }  // namespace steptwin

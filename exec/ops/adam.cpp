@@ -5,9 +5,19 @@
 namespace steptwin {
 namespace {
 
+// A shard of a flat group, padding included: its own piece of a buffer, or a buffer of its own.
+FlatBuffer shard_of(const Operands& operands, const BoundAccess& access, DType type) {
+  for (const TensorSpec& tensor : access.layout->tensors) {
+    if (tensor.dtype != type) operands.fail("Adam needs tensors of one type, layout " + access.layout->name + " is not");
+  }
+  if (access.bytes % size_of(type) != 0) operands.fail("a shard cuts an element");
+  return {access.data, type, access.bytes / size_of(type)};
+}
+
 FlatBuffer flat(const Operands& operands, const BoundAccess& access) {
   if (access.layout == nullptr || access.layout->tensors.empty()) operands.fail("an operand of Adam has no layout");
   const DType type = access.layout->tensors.front().dtype;
+  if (access.shard || access.part.kind == Part::Kind::Shard) return shard_of(operands, access, type);
   std::int64_t bytes = 0;
   for (const TensorSpec& tensor : access.layout->tensors) {
     if (tensor.dtype != type || tensor.offset.value != bytes)

@@ -1,4 +1,4 @@
-// Adam (Kingma and Ba 2015, algorithm 1), without weight decay, on a segment's whole buffers. fp32 arithmetic element by element, + - * /
+// Adam (Kingma and Ba 2015, algorithm 1), without weight decay, on a segment's whole buffers or shards. fp32 arithmetic element by element, + - * /
 // and sqrt only: equal inputs give equal bits wherever they lie, so copies of a tied table stay equal.
 #pragma once
 

@@ -42,6 +42,8 @@ constexpr Row kRows[] = {
     {"head", Phase::InputGrad, head_input_grad},
     {"head", Phase::WeightGrad, head_weight_grad},
     {"adam", Phase::Update, adam},
+    {"fill", Phase::None, fill},
+    {"accumulate", Phase::None, accumulate},
 };
 
 using SegmentFunction = void (*)(Operands&);
@@ -55,7 +57,7 @@ SegmentFunction function_of(const Schedule& schedule, OpId op, const Operands& o
     if (row.phase == part.phase && row.segment == schedule.name(part.segment)) return row.run;
   }
   operands.fail(fmt::format("no layer does phase {} of segment {}", name_of(part.phase), schedule.name(part.segment)),
-                "segments: embed, attn, mlp, head (F, R, B, I, W) and adam (U)");
+                "segments: embed, attn, mlp, head (F, R, B, I, W), adam (U), fill and accumulate");
 }
 
 // A text of the BLAS that LibTorch is linked with; empty when it is not OpenBLAS.

@@ -19,6 +19,7 @@ struct BoundAccess {
   Part part;
   AccessMode mode = AccessMode::Read;
   Category category = Category::Other;
+  bool shard = false;  // the buffer is one shard of the layout (Buffer::shard)
 };
 
 // What an op needs to know of the whole step.

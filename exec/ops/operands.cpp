@@ -25,9 +25,20 @@ bool is_gradient(const BoundAccess& access) {
   return access.category == Category::Gradient && (access.mode == AccessMode::Write || access.mode == AccessMode::Update);
 }
 
+bool holds_parameters(const BoundAccess& access) {
+  return access.category == Category::Param || access.category == Category::GatheredParam || access.category == Category::Gradient;
+}
+
 // "out" names "layers.0.attn.out", not "layout".
 bool names(std::string_view name, std::string_view end) {
   return name.ends_with(end) && (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
+}
+
+const TensorSpec* tensor_named(const Layout& layout, std::string_view end) {
+  for (const TensorSpec& tensor : layout.tensors) {
+    if (names(tensor.name, end)) return &tensor;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -45,13 +56,29 @@ const BoundAccess& Operands::take(const char* what, AccessMode mode) {
   const BoundAccess* access = next();
   if (access == nullptr) fail(fmt::format("operand {} ({}) is missing", what, word(mode)));
   if (access->mode != mode) fail(fmt::format("operand {} must be a {}, it is a {}", what, word(mode), word(access->mode)));
-  ++next_;
+  next_ += run_of(*access).size();
   return *access;
+}
+
+std::span<const BoundAccess> Operands::run_of(const BoundAccess& operand) const {
+  const auto rest = accesses_.subspan(static_cast<std::size_t>(&operand - accesses_.data()));
+  std::size_t count = 1;
+  while (holds_parameters(operand) && operand.part.kind == Part::Kind::Whole && count < rest.size() && rest[count].mode == operand.mode &&
+         rest[count].category == operand.category && rest[count].part.kind == Part::Kind::Whole)
+    ++count;
+  return rest.first(count);
+}
+
+std::string_view Operands::segment() const {
+  const auto* compute = std::get_if<Compute>(&schedule_.ops[op_.value].body);
+  return compute == nullptr || compute->part_count == 0 ? std::string_view() : schedule_.name(schedule_.parts_of(*compute).front().segment);
 }
 
 const BoundAccess& Operands::gradient(const char* what) {
   if (!next_is_gradient()) fail(fmt::format("operand {} must be a gradient that is written or updated", what));
-  return accesses_[next_++];
+  const BoundAccess& first = accesses_[next_];
+  next_ += run_of(first).size();
+  return first;
 }
 
 bool Operands::next_is(AccessMode mode) {
@@ -80,28 +107,34 @@ const Work& Operands::work() const {
   return schedule_.works[work.value];
 }
 
-const TensorSpec* Operands::find(const BoundAccess& operand, std::string_view suffix) const {
+Operands::Found Operands::find(const BoundAccess& operand, std::string_view suffix) const {
   if (operand.layout == nullptr) fail("an operand has no layout");
-  for (const TensorSpec& tensor : operand.layout->tensors) {
-    if (names(tensor.name, suffix)) return &tensor;
+  const std::string own = fmt::format("{}.{}", segment(), suffix);
+  const auto run = run_of(operand);
+  for (const std::string_view end : {std::string_view(own), suffix}) {
+    for (const BoundAccess& part : run) {
+      const TensorSpec* tensor = part.layout == nullptr ? nullptr : tensor_named(*part.layout, end);
+      if (tensor != nullptr) return {&part, tensor};
+    }
   }
-  return nullptr;
+  return {};
 }
 
-bool Operands::has(const BoundAccess& operand, std::string_view suffix) const { return find(operand, suffix) != nullptr; }
+bool Operands::has(const BoundAccess& operand, std::string_view suffix) const { return find(operand, suffix).tensor != nullptr; }
 
 TensorView Operands::tensor(const BoundAccess& operand, std::string_view suffix) const {
-  const TensorSpec* tensor = find(operand, suffix);
-  if (tensor == nullptr) fail(fmt::format("layout {} has no tensor {}", operand.layout->name, suffix));
-  if (operand.part.kind != Part::Kind::Whole) fail(fmt::format("tensor {} is asked of a part of its buffer", suffix));
-  return bind(operand, *tensor, tensor->offset.value);
+  const Found found = find(operand, suffix);
+  if (found.tensor == nullptr) fail(fmt::format("layout {} has no tensor {}", operand.layout->name, suffix));
+  if (found.operand->part.kind != Part::Kind::Whole || found.operand->shard)
+    fail(fmt::format("tensor {} is asked of a part of its buffer", suffix));
+  return bind(*found.operand, *found.tensor, found.tensor->offset.value);
 }
 
 TensorView Operands::only_tensor(const BoundAccess& operand) const {
   if (operand.layout == nullptr) fail("an operand has no layout");
   const auto& tensors = operand.layout->tensors;
   if (operand.part.kind == Part::Kind::Tensor && operand.part.a < tensors.size()) return bind(operand, tensors[operand.part.a], 0);
-  if (operand.part.kind != Part::Kind::Whole || tensors.size() != 1)
+  if (operand.part.kind != Part::Kind::Whole || operand.shard || tensors.size() != 1)
     fail(fmt::format("an operand with layout {} must be one tensor", operand.layout->name));
   return bind(operand, tensors.front(), tensors.front().offset.value);
 }

@@ -24,6 +24,8 @@ class Operands {
       : schedule_(schedule), op_(op), accesses_(accesses), step_(step) {}
 
   // The next operand, which must have this mode; `what` names it in the complaint. Accesses that only hold are passed over.
+  // Parameters and gradients may lie in several buffers, one operand each: read() and gradient() return the first and take them all;
+  // tensor() and has() look into all.
   const BoundAccess& read(const char* what) { return take(what, AccessMode::Read); }
   const BoundAccess& write(const char* what) { return take(what, AccessMode::Write); }
   const BoundAccess& update(const char* what) { return take(what, AccessMode::Update); }
@@ -38,7 +40,7 @@ class Operands {
   [[noreturn]] void fail(const std::string& problem, const std::string& help = {}) const;
 
   // A tensor of the operand's layout by the end of its name (whole words between dots: "norm.weight"), bounds checked; `has` asks whether
-  // there is one.
+  // there is one. In a layout of several segments the one of this op's segment ("mlp.norm.weight").
   TensorView tensor(const BoundAccess& operand, std::string_view suffix) const;
   bool has(const BoundAccess& operand, std::string_view suffix) const;
   // The only tensor of the operand: its Part::Tensor, or its layout holds just one.
@@ -49,7 +51,13 @@ class Operands {
  private:
   const BoundAccess* next();
   const BoundAccess& take(const char* what, AccessMode mode);
-  const TensorSpec* find(const BoundAccess& operand, std::string_view suffix) const;
+  struct Found {
+    const BoundAccess* operand = nullptr;
+    const TensorSpec* tensor = nullptr;
+  };
+  Found find(const BoundAccess& operand, std::string_view suffix) const;
+  std::span<const BoundAccess> run_of(const BoundAccess& operand) const;  // it and the ones behind it that belong to it
+  std::string_view segment() const;
   TensorView bind(const BoundAccess& operand, const TensorSpec& tensor, std::int64_t offset) const;
 
   const Schedule& schedule_;

@@ -28,6 +28,8 @@ void head_backward(Operands& operands);
 void head_input_grad(Operands& operands);
 void head_weight_grad(Operands& operands);
 void adam(Operands& operands);  // adam.cpp, no torch
+void fill(Operands& operands);        // zeros
+void accumulate(Operands& operands);  // adds a gradient shard into a piece of the whole gradients
 
 // Shared parts (tensor_parts.cpp).
 at::Tensor tensor_at(const Operands& operands, const TensorView& view);  // no copy

@@ -63,12 +63,21 @@ Bytes layout_extent(const Schedule& schedule, LayoutId layout) {
   return Bytes(extent);
 }
 
+// What a buffer without a stated size holds: its layout, or as a shard one member's share of it.
+Bytes implied_size(const Schedule& schedule, const Buffer& buffer) {
+  const Bytes extent = layout_extent(schedule, buffer.layout);
+  const std::int64_t members = buffer.shard.valid() ? common_size(schedule, buffer.shard).value_or(1) : 1;
+  return members > 0 ? Bytes((extent.value + members - 1) / members) : extent;
+}
+
 void read_buffer_property(const TextScope& scope, LineCursor& line, Buffer& buffer, std::optional<Bytes>& size) {
   const Token token = line.peek();
   if (token.kind == Token::Kind::Word && token.text.front() >= '0' && token.text.front() <= '9') {
     size = line.size("the size of the buffer");
   } else if (line.take_word("layout")) {
     buffer.layout = LayoutId(known_name(line, scope.layouts, "layout"));
+  } else if (line.take_word("shard")) {
+    buffer.shard = CommId(known_name(line, scope.communicators, "communicator"));
   } else if (line.take_word("resident")) {
     buffer.resident = true;
   } else if (const auto category = enum_of<Category>(token.text, kCategories)) {
@@ -78,9 +87,9 @@ void read_buffer_property(const TextScope& scope, LineCursor& line, Buffer& buff
   } else {
     auto known = enum_words<Category>(kCategories);
     for (const std::string& word : enum_words<Space>(kSpaces)) known.push_back(word);
-    known.insert(known.end(), {"layout", "resident"});
+    known.insert(known.end(), {"layout", "shard", "resident"});
     const std::string near = line.suggestion(token.text, known);
-    line.expected("a category, space, size, layout or resident", near);
+    line.expected("a category, space, size, layout, shard or resident", near);
   }
 }
 
@@ -134,7 +143,7 @@ void read_buffer(TextScope& scope, LineCursor& line) {
   if (!name.empty()) buffer.name = scope.intern(name);
   std::optional<Bytes> size;
   while (!line.at_end()) read_buffer_property(scope, line, buffer, size);
-  buffer.bytes = size ? *size : layout_extent(scope.schedule, buffer.layout);
+  buffer.bytes = size ? *size : implied_size(scope.schedule, buffer);
   buffers.push_back(buffer);
 }
 

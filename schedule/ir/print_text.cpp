@@ -165,6 +165,7 @@ class SchedulePrinter {
     out_ += ' ', out_ += name_of(buffer.space);
     out_ += ' ', append_size(out_, buffer.bytes);
     if (buffer.layout.valid()) out_ += " layout ", layouts_.append(out_, buffer.layout.value);
+    if (buffer.shard.valid()) out_ += " shard ", append_name(out_, s_.communicators[buffer.shard.value].name);
     if (buffer.resident) out_ += " resident";
     out_ += '\n';
   }

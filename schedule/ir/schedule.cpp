@@ -59,6 +59,17 @@ ByteRange byte_range(const Buffer& buffer, const Schedule& schedule, const Part&
   return {0, size};
 }
 
+std::vector<TensorPiece> tensor_pieces(const Layout& layout, ByteRange range) {
+  std::vector<TensorPiece> pieces;
+  for (std::uint32_t t = 0; t < layout.tensors.size(); ++t) {
+    const TensorSpec& tensor = layout.tensors[t];
+    const std::int64_t begin = tensor.offset.value, size = size_of(tensor.dtype);
+    const std::int64_t first = std::max(begin, range.first), end = std::min(begin + tensor.bytes().value, range.first + range.size);
+    if (first < end) pieces.push_back({t, (first - begin) / size, (end - first) / size, first - range.first});
+  }
+  return pieces;
+}
+
 std::string schedule_digest(const Schedule& schedule) { return sha256_hex(print_schedule(schedule)); }
 
 const char* name_of(Engine engine) {

@@ -82,6 +82,8 @@ struct Buffer {
   bool resident = false;  // lives for the whole run; carried over steps by name
   LayoutId layout;        // none = opaque bytes
   Bytes bytes;
+  CommId shard;           // valid: member i of this communicator holds bytes [i * bytes, (i + 1) * bytes) of what the layout describes; the
+                          // tensors end before members * bytes, and the buffer has no tensor parts
   bool operator==(const Buffer&) const = default;
 };
 
@@ -137,6 +139,21 @@ struct ByteRange {
   std::int64_t size = 0;
 };
 ByteRange byte_range(const Buffer& buffer, const Schedule& schedule, const Part& part, std::uint32_t member, std::uint32_t members);
+
+// The bytes of its layout that a buffer holds on member `member` of its `shard` communicator: all of it when it is no shard.
+inline ByteRange held_range(const Buffer& buffer, std::uint32_t member) {
+  return {buffer.shard.valid() ? member * buffer.bytes.value : 0, buffer.bytes.value};
+}
+
+// The part of one tensor that lies inside a range of its layout's bytes.
+struct TensorPiece {
+  std::uint32_t tensor = 0;        // of the layout
+  std::int64_t first_element = 0;  // of the tensor
+  std::int64_t elements = 0;       // > 0
+  std::int64_t at = 0;             // bytes from the start of the range
+};
+// In layout order. Ranges that cut no element tile every tensor exactly once if they tile the layout.
+std::vector<TensorPiece> tensor_pieces(const Layout& layout, ByteRange range);
 
 // SHA-256 over the meaning of the schedule (its canonical text form), hex.
 std::string schedule_digest(const Schedule& schedule);

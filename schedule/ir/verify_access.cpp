@@ -44,6 +44,7 @@ class AccessChecker {
       return fail(id, access, fmt::format("piece {} of {} does not exist", part.a, part.b));
     if (part.kind != Part::Kind::Tensor) return true;
     if (!buffer.layout.valid()) return fail(id, access, "a buffer without layout has no tensors");
+    if (buffer.shard.valid()) return fail(id, access, "it is a shard, which holds no whole tensors");
     const auto& tensors = s_.layouts[buffer.layout.value].tensors;
     if (part.a < tensors.size()) return true;  // and inside the buffer: verify_structure
     return fail(id, access, fmt::format("its layout has {} tensors, so none with index {}", tensors.size(), part.a));

@@ -130,6 +130,13 @@ std::vector<std::int64_t> layout_ends(const Schedule& s) {
   return ends;
 }
 
+// Bytes of the buffer, or of all shards together. Shards of a communicator whose size is unknown or that cannot be counted hold nothing.
+std::int64_t all_shards(const Schedule& s, const Buffer& buffer) {
+  if (!buffer.shard.valid()) return buffer.bytes.value;
+  const std::int64_t members = common_size(s, buffer.shard).value_or(0);
+  return buffer.bytes.value > kMaxBytes / std::max<std::int64_t>(1, members) ? 0 : members * buffer.bytes.value;
+}
+
 void check_buffers(const Schedule& s, const Program& program, const std::vector<std::int64_t>& ends, Findings& findings) {
   std::unordered_set<std::uint32_t> resident;
   double total = 0;
@@ -141,16 +148,16 @@ void check_buffers(const Schedule& s, const Program& program, const std::vector<
     const bool name_ok = !buffer.name.valid() || buffer.name.value < s.names.size();
     const bool layout_ok = !buffer.layout.valid() || buffer.layout.value < s.layouts.size();
     if (!name_ok || !layout_ok || !known(buffer.space, kSpaces) || !known(buffer.category, kCategories) ||
-        !within(buffer.bytes.value, kMaxBytes)) {
+        !within(buffer.bytes.value, kMaxBytes) || (buffer.shard.valid() && buffer.shard.value >= s.communicators.size())) {
       findings.error(kRange, fmt::format("buffer {} of {} has a name, layout, space, category or size out of bounds", b, program.name));
     } else if (buffer.resident && buffer.name.valid() && !resident.insert(buffer.name.value).second) {
       findings.error(kRange, fmt::format("two resident buffers of {} are called '{}'", program.name, s.name(buffer.name)),
                      "resident buffers carry over steps by name: give one of them another");
-    } else if (buffer.layout.valid() && ends[buffer.layout.value] > buffer.bytes.value) {
+    } else if (buffer.layout.valid() && ends[buffer.layout.value] > all_shards(s, buffer)) {
       const std::string name = s.buffer_name(program, BufferId(static_cast<std::uint32_t>(b)));
       findings.error("ACCESS",
-                     fmt::format("buffer {} of {} has {} bytes, but its layout {} ends at byte {}", name, program.name, buffer.bytes.value,
-                                 s.layouts[buffer.layout.value].name, ends[buffer.layout.value]),
+                     fmt::format("buffer {} of {} has {} bytes{}, but its layout {} ends at byte {}", name, program.name, all_shards(s, buffer),
+                                 buffer.shard.valid() ? " in all its shards" : "", s.layouts[buffer.layout.value].name, ends[buffer.layout.value]),
                      "make it larger, leave its size out, or give it another layout");
     }
   }

@@ -1,4 +1,4 @@
-// Data-parallel gradient all-reduce (sum, in place, gradient type) over communicator dp on a lane of its own.
+// Data-parallel gradient all-reduce of what ZeRO does not shard (sum, in place, gradient type) over communicator dp on a lane of its own.
 //
 // Buckets: whole segments in the order in which their gradients become final; a bucket is closed when it holds bucket_bytes or more
 // (so it may be larger: segments are not split). overlap: issued behind the visit that makes its last gradient final, while the
@@ -21,12 +21,12 @@ class DataParallel : public Mechanism {
       : reduce_(plan.scenario->gradient_reduce), comm_(builder.communicator("dp", {"dp"})) {}
 
   void begin(const Visits& visits, ProgramContext& program) override {
-    lane_ = program.emit.lane("dp", Engine::Network);
     next_ = 0;
     buckets_.clear();
     const Scenario& scenario = *program.plan.scenario;
     bool open = false;
     for (const GradientEnd& end : gradient_order(program.plan, program.rank, visits)) {
+      if (program.plan.sharded(program.stage(end.chunk).segments[static_cast<std::size_t>(end.segment)].kind)) continue;
       if (!open) buckets_.emplace_back();
       Bucket& bucket = buckets_.back();
       bucket.members.push_back(end);
@@ -34,6 +34,7 @@ class DataParallel : public Mechanism {
       bucket.ready = end.visit;
       open = bucket.bytes < scenario.bucket_bytes;
     }
+    if (!buckets_.empty()) lane_ = program.emit.lane("dp", Engine::Network);
   }
 
   void before(const Visits& visits, std::size_t i, ProgramContext& program) override {
@@ -53,7 +54,8 @@ class DataParallel : public Mechanism {
     op.lane = lane_;
     op.label = {Phase::Update, program.ids.data_parallel, -1, bucket.members.front().chunk, -1, -1};
     std::vector<Access> accesses;
-    for (const GradientEnd& member : bucket.members) accesses.push_back(update(program.home(member.chunk, member.segment).gradient));
+    for (const GradientEnd& member : bucket.members)
+      accesses.push_back(update(program.home(member.chunk, member.segment).gradient.front()));
     program.emit.op(op, accesses);
   }
 
@@ -66,7 +68,7 @@ class DataParallel : public Mechanism {
 
 }  // namespace
 
-bool data_parallel_active(const Plan& plan) { return plan.data_parallel > 1; }
+bool data_parallel_active(const Plan& plan) { return plan.data_parallel > 1 && !plan.sharded(SegmentKind::Embedding); }
 
 std::unique_ptr<Mechanism> make_data_parallel(const Plan& plan, ScheduleBuilder& builder) {
   return std::make_unique<DataParallel>(plan, builder);

@@ -2,11 +2,13 @@
 
 namespace steptwin {
 
-// Order matters at one visit: gradients are reduced over dp before a tied table is summed over stages, both before the optimizer.
+// Order matters at one visit: a unit is entered before what uses it; gradients are reduced over dp before a tied table is summed over
+// stages, both before the optimizer.
 const std::vector<MechanismRow>& mechanism_table() {
   static const std::vector<MechanismRow> table = {
       {"run_ahead", run_ahead_active, make_run_ahead},
       {"p2p", p2p_active, make_p2p},
+      {"zero", zero_active, make_zero},
       {"data_parallel", data_parallel_active, make_data_parallel},
       {"tied_embedding", tied_embedding_active, make_tied_embedding},
       {"optimizer", optimizer_active, make_optimizer},

@@ -1,4 +1,4 @@
-// Adam: one op per segment on the compute lane (phase U), behind the reductions of its gradient.
+// Adam: one op per segment, under ZeRO per flat group, on the compute lane (phase U), behind the reductions of its gradient.
 #include "schedule/mechanisms/all.h"
 #include "schedule/model/optimizer_work.h"
 
@@ -12,14 +12,15 @@ class Optimizer : public Mechanism {
     if (visit.kind != VisitKind::Update) return;
     const Scenario& scenario = *program.plan.scenario;
     const SegmentPlan& segment = program.segment(visit);
-    const SegmentHome& home = program.home(visit.chunk, visit.segment);
-    std::vector<Access> accesses = {read(home.gradient), update(home.param)};
-    for (const BufferId state : {home.master, home.first_moment, home.second_moment}) {
-      if (state.valid()) accesses.push_back(update(state));
-    }
     const AdamPrecision precision{scenario.compute, scenario.master, scenario.gradient, DType::Fp32};
-    const WorkId work = program.emit.builder().work(adam_work(segment.elements, precision));
-    program.emit.compute(program.compute, {Phase::Update, program.ids.adam, segment.layer, visit.chunk, -1, -1}, work, accesses);
+    for (const StoredGroup& group : program.home(visit.chunk, visit.segment).groups) {
+      std::vector<Access> accesses = {read(group.gradient, group.gradient_part), update(group.param, group.param_part)};
+      for (const BufferId state : {group.master, group.first_moment, group.second_moment}) {
+        if (state.valid()) accesses.push_back(update(state));
+      }
+      const WorkId work = program.emit.builder().work(adam_work(group.elements, precision));
+      program.emit.compute(program.compute, {Phase::Update, program.ids.adam, segment.layer, visit.chunk, -1, -1}, work, accesses);
+    }
   }
 };
 

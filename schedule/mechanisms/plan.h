@@ -49,8 +49,14 @@ struct Plan {
     return stages[static_cast<std::size_t>(stages_of_rank[static_cast<std::size_t>(rank)][static_cast<std::size_t>(chunk)])];
   }
   const SegmentCost& cost(SegmentKind kind) const { return costs[static_cast<std::size_t>(kind)]; }
-  bool recompute() const { return scenario->recompute == RecomputeMode::Full; }
+  bool recompute() const { return scenario->recompute != RecomputeMode::None; }
   bool last_stage(const StagePlan& stage) const { return stage.stage + 1 == static_cast<std::int32_t>(stages.size()); }
+  // Under ZeRO the parameters of a layer form one unit (a block); the embedding and the head are stand-alone parameters.
+  bool sharded(SegmentKind kind) const {
+    const bool block = kind == SegmentKind::Attention || kind == SegmentKind::Mlp;
+    return scenario->zero.level > 0 && (block || scenario->zero.ends == ZeroEnds::Sharded);
+  }
+  std::int64_t shard_ranks() const { return scenario->zero.shard_ranks > 0 ? scenario->zero.shard_ranks : data_parallel; }
   bool master_copy() const { return scenario->optimizer == OptimizerKind::Adam && scenario->master != scenario->compute; }
 };
 

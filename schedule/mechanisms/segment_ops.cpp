@@ -43,6 +43,7 @@ class SegmentOp {
     const Label label{visit_.phase, program_.ids.segment[kind()], segment_.layer, visit_.chunk, visit_.micro_batch, -1};
     program_.last_compute =
         program_.emit.compute(program_.compute, label, program_.ids.work[kind()][static_cast<std::size_t>(visit_.phase)], accesses_);
+    if (visit_.slot >= 0) use_slot();
   }
 
  private:
@@ -60,15 +61,16 @@ class SegmentOp {
                                    static_cast<std::uint32_t>(program_.plan.scenario->micro_batches)}));
   }
   void read_parameters() {
-    if (home_.param.valid()) accesses_.push_back(read(home_.param));
-    if (is_head() && shares_table()) accesses_.push_back(read(embedding_home().param, table_part()));
+    for (const BufferId buffer : home_.param) accesses_.push_back(read(buffer));
+    if (!is_head() || !shares_table()) return;
+    const auto [buffer, part] = table_of(embedding_home().param, program_.plan.table_tensor);
+    accesses_.push_back(read(buffer, part));
   }
   void workspace(Bytes bytes) {
     if (bytes.value > 0) accesses_.push_back(write(program_.emit.buffer(Category::Workspace, bytes)));
   }
 
   SegmentHome& embedding_home() { return program_.home(0, 0); }  // the stage of the embedding is its rank's first chunk
-  Part table_part() const { return {Part::Kind::Tensor, program_.plan.table_tensor, 0}; }
 
   // A gradient contribution: the step's first one writes.
   static Access contribution(BufferId buffer, bool& written, Part part = {}) {
@@ -77,15 +79,24 @@ class SegmentOp {
     return access;
   }
   void add_gradients() {
-    if (is_embedding() && shares_table()) return add_gradients_by_tensor();
-    if (home_.gradient.valid()) accesses_.push_back(contribution(home_.gradient, home_.gradient_written));
-    if (is_head() && shares_table())
-      accesses_.push_back(contribution(embedding_home().gradient, program_.tensors.table_gradient_written, table_part()));
+    if (is_embedding() && shares_table() && !home_.zeroed) return add_gradients_by_tensor();
+    for (const BufferId buffer : home_.gradient) {
+      bool written = home_.zeroed || home_.gradient_written;
+      accesses_.push_back(contribution(buffer, written));
+    }
+    home_.gradient_written = true;
+    if (is_head() && shares_table()) add_table_gradient();
+  }
+  void add_table_gradient() {
+    const auto [buffer, part] = table_of(embedding_home().gradient, program_.plan.table_tensor);
+    bool& written = program_.tensors.table_gradient_written;
+    written = written || embedding_home().zeroed;
+    accesses_.push_back(contribution(buffer, written, part));
   }
   void add_gradients_by_tensor() {
     for (std::uint32_t tensor = 0; tensor < segment_.parameters.size(); ++tensor) {
       bool written = tensor == program_.plan.table_tensor ? program_.tensors.table_gradient_written : home_.gradient_written;
-      accesses_.push_back(contribution(home_.gradient, written, {Part::Kind::Tensor, tensor, 0}));
+      accesses_.push_back(contribution(home_.gradient.front(), written, {Part::Kind::Tensor, tensor, 0}));
     }
     program_.tensors.table_gradient_written = home_.gradient_written = true;
   }
@@ -108,8 +119,25 @@ class SegmentOp {
                                                  is_head() ? program_.ids.loss : program_.ids.hidden);
     accesses_.push_back(write(output));
     workspace(cost_.forward_workspace);
-    if (!again || segment_.kind == SegmentKind::Attention) publish_output(output);
+    output_ = output;
+    if (!again || segment_.kind == SegmentKind::Attention || visit_.hands_on) publish_output(output);
     if (again && visit_.opens) wait_for_gradient();
+  }
+
+  // Forward: the input is the slot. Again: the output replaces what the slot held, the input of a layer that is done.
+  void use_slot() {
+    BufferId& slot = chunk_.slot(visit_.micro_batch, visit_.slot);
+    if (visit_.phase == Phase::Forward) {
+      slot = chunk_.value(visit_.micro_batch, index_);
+      return;
+    }
+    const DType type = program_.plan.scenario->compute;
+    Op op;
+    op.body = Copy{type, type, cost_.output_bytes};
+    op.lane = program_.compute;
+    op.label = {Phase::Recompute, NameId(), segment_.layer, visit_.chunk, visit_.micro_batch, -1};
+    program_.last_compute = program_.emit.op(op, {read(output_), write(slot)});
+    chunk_.value(visit_.micro_batch, index_ + 1) = slot;
   }
 
   // The stage's output is also the input of a next stage on the same rank.
@@ -179,6 +207,7 @@ class SegmentOp {
   ChunkTensors& chunk_;
   SegmentHome& home_;
   std::size_t index_;
+  BufferId output_;  // of a forward
   std::vector<Access>& accesses_;
 };
 

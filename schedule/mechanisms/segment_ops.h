@@ -16,10 +16,14 @@
 //   head       I      read targets[piece mb/m], [read S], [read x], read P, [read T], write dx, write K, [write workspace]
 //   attn, mlp  W      read K, G
 //   head       W      read K, G, [dT]
+// Under ZeRO P and G are one access per flat group that holds a parameter of the segment (the group's tensors of other segments are not
+// touched), T and dT tensor 0 of the table's own group, and every G and dT is an `update`: gradients start as zeros (zero.cpp).
 // G is one access to the whole buffer; of an embedding whose table is shared on its rank it is one per tensor, in layout order.
 // K holds copies of the layer inputs that the weight gradient needs, so while an I runs they are counted twice (in S and in K); from the
 // end of the I on the count is exact. The embedding has no I. x is the segment's kept input (SegmentCost::keeps_input). Recomputed x of an MLP is the R visit's y.
-//   Update (optimizer.cpp)   read G, update P, [update master], update m, update v
+//   Update (optimizer.cpp)   read G, update P, [update master], update m, update v; under ZeRO this rank's shards of them
+//   fill (zero.cpp)          write G
+//   accumulate (zero.cpp)    read gradient shard, update G[shard]
 #pragma once
 
 #include "schedule/mechanisms/program.h"

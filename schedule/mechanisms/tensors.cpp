@@ -22,18 +22,24 @@ Layout single(const char* name, DType dtype, std::vector<std::int64_t> shape) {
 
 SegmentHome make_home(const Plan& plan, const SegmentPlan& segment, Emitter& emit) {
   SegmentHome home;
-  if (segment.elements == 0) return home;
+  if (segment.elements == 0 || plan.sharded(segment.kind)) return home;
+  StoredGroup group;
+  group.elements = segment.elements;
   const Scenario& scenario = *plan.scenario;
   const auto make = [&](const char* what, Category category, DType dtype) {
     const LayoutId layout = emit.builder().layout(packed_layout(segment, dtype));
     return emit.resident(fmt::format("{}.{}", segment.name, what), category, Bytes(segment.elements * size_of(dtype)), layout);
   };
-  home.param = make("param", Category::Param, scenario.compute);
-  home.gradient = make("grad", Category::Gradient, scenario.gradient);
-  if (scenario.optimizer == OptimizerKind::None) return home;
-  if (plan.master_copy()) home.master = make("master", Category::Optimizer, scenario.master);
-  home.first_moment = make("m", Category::Optimizer, DType::Fp32);
-  home.second_moment = make("v", Category::Optimizer, DType::Fp32);
+  group.param = make("param", Category::Param, scenario.compute);
+  group.gradient = make("grad", Category::Gradient, scenario.gradient);
+  if (scenario.optimizer == OptimizerKind::Adam) {
+    if (plan.master_copy()) group.master = make("master", Category::Optimizer, scenario.master);
+    group.first_moment = make("m", Category::Optimizer, DType::Fp32);
+    group.second_moment = make("v", Category::Optimizer, DType::Fp32);
+  }
+  home.param = {group.param};
+  home.gradient = {group.gradient};
+  home.groups = {group};
   return home;
 }
 
@@ -56,6 +62,7 @@ SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
   ids.adam = builder.name("adam");
   ids.data_parallel = builder.name("dp");
   ids.tied = builder.name("tied");
+  if (scenario.zero.level > 0) ids.fill = builder.name("fill"), ids.accumulate = builder.name("accumulate");
   const BatchShape& batch = scenario.batch;
   ids.hidden = builder.layout(single("hidden", scenario.compute, {batch.micro_batch, batch.sequence, scenario.model.hidden}));
   ids.ids = builder.layout(single("ids", DType::Int64, {scenario.micro_batches, batch.micro_batch, batch.sequence}));

@@ -16,15 +16,25 @@ struct SharedIds {
   std::array<LayoutId, 4> saved;              // [SegmentKind]; none when nothing is saved
   std::array<std::array<WorkId, 7>, 4> work;  // [SegmentKind][Phase]: F, R, B, I, W
   std::array<NameId, 4> segment;              // "embed", "attn", "mlp", "head"
-  NameId adam, data_parallel, tied;
+  NameId adam, data_parallel, tied, fill, accumulate;
   LayoutId hidden, ids, loss;
 };
 SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder);
 
-// Resident buffers of a segment. Invalid ids: the segment has no parameters, or the optimizer keeps no such state.
-struct SegmentHome {
+// Parameters as this rank keeps and steps them: a segment's, or under ZeRO this rank's share of a flat group. Invalid ids: the optimizer
+// keeps no such state.
+struct StoredGroup {
   BufferId param, gradient, master, first_moment, second_moment;
-  bool gradient_written = false;  // the first contribution of a step writes, later ones update
+  Part param_part, gradient_part;  // what the optimizer steps of them; the states are that long
+  std::int64_t elements = 0;       // of the step
+};
+
+// Where the parameters of a segment and their gradients are now.
+struct SegmentHome {
+  std::vector<BufferId> param, gradient;  // operands P and G of its ops: one buffer, under ZeRO one per group; empty: no parameters
+  bool zeroed = false;                    // gradients start as zeros: every contribution adds
+  bool gradient_written = false;          // else the first contribution of a step writes, later ones update
+  std::vector<StoredGroup> groups;        // what its Update visit steps
 };
 
 // Buffers of one chunk. Boundary j lies before segment j; boundary n (segments) is the stage's output. Invalid = not made (yet).
@@ -35,7 +45,8 @@ class ChunkTensors {
         values_((segments + 1) * micro_batches),
         gradients_((segments + 1) * micro_batches),
         saved_(segments * micro_batches),
-        kept_(segments * micro_batches) {}
+        kept_(segments * micro_batches),
+        slots_(segments * micro_batches) {}
   BufferId& value(std::int32_t micro_batch, std::size_t boundary) {
     return values_[static_cast<std::size_t>(micro_batch) * (segments_ + 1) + boundary];
   }
@@ -48,11 +59,14 @@ class ChunkTensors {
   BufferId& kept(std::int32_t micro_batch, std::size_t segment) {
     return kept_[static_cast<std::size_t>(micro_batch) * segments_ + segment];
   }
+  BufferId& slot(std::int32_t micro_batch, std::int32_t number) {  // checkpoint slots of the sqrt list
+    return slots_[static_cast<std::size_t>(micro_batch) * segments_ + static_cast<std::size_t>(number)];
+  }
   std::size_t segments() const { return segments_; }
 
  private:
   std::size_t segments_;
-  std::vector<BufferId> values_, gradients_, saved_, kept_;
+  std::vector<BufferId> values_, gradients_, saved_, kept_, slots_;
 };
 
 struct Tensors {
@@ -62,8 +76,14 @@ struct Tensors {
   bool table_gradient_written = false;  // Tying::Local: the table's part of the embedding's gradient buffer
 };
 
+// The one buffer of a segment that holds the token table, and its part: of the embedding's P or G, whose tensor `tensor` it is.
+inline std::pair<BufferId, Part> table_of(const std::vector<BufferId>& buffers, std::uint32_t tensor) {
+  if (buffers.size() == 1) return {buffers.front(), {Part::Kind::Tensor, tensor, 0}};
+  return {buffers[tensor], {Part::Kind::Tensor, 0, 0}};
+}
+
 // Makes the resident buffers of the pipeline rank: parameters (compute type), gradients (gradient type), optimizer states (fp32:
-// master unless the compute type is the master's, first and second moment).
+// master unless the compute type is the master's, first and second moment). What ZeRO shards has no buffers yet (zero_storage.h).
 Tensors make_tensors(const Plan& plan, std::int32_t rank, const SharedIds& ids, Emitter& emit);
 
 }  // namespace steptwin

@@ -1,6 +1,7 @@
 // A tied embedding over stages: the last stage's head uses a copy of the first stage's token table. Both gradients are summed in
 // ascending stage order before the optimizer (an all-reduce of two members in the gradient type, in place), so both optimizers make
 // the same step and the copies stay equal. Issued when all gradients are done, behind the data-parallel reduction of both.
+// Under ZeRO each rank sums its share of the table.
 #include <algorithm>
 
 #include "schedule/mechanisms/all.h"
@@ -31,13 +32,13 @@ class TiedEmbedding : public Mechanism {
     op.body = AllReduce{comm_, type, Bytes(table_.elements * size_of(type))};
     op.lane = lane_;
     op.label = {Phase::Update, program.ids.tied, -1, table_.chunk, -1, -1};
-    program.emit.op(op, {update(table_.gradient, {Part::Kind::Tensor, table_.tensor, 0})});
+    program.emit.op(op, {update(table_.gradient, table_.part)});
   }
 
  private:
   struct Table {
     BufferId gradient;
-    std::uint32_t tensor = 0;
+    Part part;
     std::int32_t chunk = 0;
     std::int64_t elements = 0;
   };
@@ -45,7 +46,10 @@ class TiedEmbedding : public Mechanism {
   static Table find(const StagePlan& stage, SegmentKind kind, std::uint32_t tensor, ProgramContext& program) {
     const auto it = std::find_if(stage.segments.begin(), stage.segments.end(), [&](const SegmentPlan& s) { return s.kind == kind; });
     const auto index = static_cast<std::int32_t>(it - stage.segments.begin());
-    return {program.home(stage.chunk, index).gradient, tensor, stage.chunk, it->parameters[tensor].elements()};
+    const std::vector<StoredGroup>& groups = program.home(stage.chunk, index).groups;
+    if (!program.plan.sharded(kind))
+      return {groups.front().gradient, {Part::Kind::Tensor, tensor, 0}, stage.chunk, it->parameters[tensor].elements()};
+    return {groups[tensor].gradient, groups[tensor].gradient_part, stage.chunk, groups[tensor].elements};  // a group per parameter
   }
 
   CommId comm_;

@@ -28,7 +28,7 @@ std::vector<Diagnostic> problems_of(const std::string& text) {
 
 TEST(Machine, ShippedPresetsLoad) {
   const std::vector<std::string> names = machine_presets();
-  for (const char* name : {"h200_node", "h100_node", "a100_node", "cpu"}) EXPECT_THAT(names, Contains(name));
+  for (const char* name : {"h200_node", "h100_node", "a100_node", "v100_node", "cpu"}) EXPECT_THAT(names, Contains(name));
   for (const std::string& name : names) {
     const Machine m = preset(name);
     EXPECT_EQ(m.name, name) << "a preset is named as its file";

@@ -196,7 +196,16 @@ TEST(Checks, ImpossibleCombinations) {
             "\"warm_up\" is for order \"1f1b\", not \"gpipe\"");
   EXPECT_EQ(problem({{"batch.sequence_length", "2048"}}).code, "SEQUENCE");
   EXPECT_EQ(problem({{"mesh.tp", "2"}}).text, "\"tp\" is 2, but tensor parallelism is not supported yet");
-  EXPECT_EQ(problem({{"zero.level", "1"}}).text, "ZeRO level 1 is not supported yet");
+  EXPECT_EQ(problem({{"zero.level", "4"}}).code, "OVERRIDE");
+  EXPECT_EQ(problem({{"zero.form", "block"}}).help, "write \"level\": 2, or remove \"form\"");
+  EXPECT_EQ(problem({{"zero.level", "2"}, {"zero.reshard", "false"}}).text, "\"reshard\" says nothing at ZeRO level 2");
+  EXPECT_EQ(problem({{"zero.level", "1"}, {"zero.reduce", "micro_batch"}}).code, "ZERO");
+  EXPECT_EQ(problem({{"zero.level", "1"}, {"optimizer.kind", "none"}}).code, "ZERO");
+  EXPECT_EQ(problem({{"zero.level", "3"}, {"zero.shard_ranks", "4"}, {"mesh.dp", "6"}}).help,
+            "write \"shard_ranks\": 3, or remove it to shard over all of dp");
+  EXPECT_EQ(problem({{"recompute.mode", "sqrt"}}).code, "RECOMPUTE") << "over 4 stages";
+  EXPECT_EQ(problem({{"recompute", R"({"mode": "every", "every": 13})"}}).help, "write \"every\": 12, which recomputes all layers as one group");
+  EXPECT_EQ(problem({{"recompute.every", "2"}}).text, "\"mode\": \"every\" and \"every\" belong together");
   EXPECT_EQ(problem({{"precision.gradient", "fp16"}}).code, "PRECISION");
   EXPECT_EQ(problem({{"schedule.order", "csv"}}).text, "missing key \"csv\" in \"schedule\"");
   EXPECT_EQ(problem({{"mesh.dp", "1048576"}, {"mesh.pp", "12"}}).code, "SIZE");

@@ -64,7 +64,8 @@ TEST(Schema, ListsTheNamesOfTheTables) {
 // Codes of problems that concern several values, or other files.
 bool is_combination(const std::string& code) {
   static const std::set<std::string> kCodes = {"PARTITION", "WARM-UP", "HEADS", "SEQUENCE", "SIZE",   "PRECISION",
-                                               "COST",      "NODES",   "FILE",  "ORDER",    "SOURCE", "MESH"};
+                                               "COST",      "NODES",   "FILE",  "ORDER",    "SOURCE", "MESH",
+                                               "ZERO",      "RECOMPUTE", "CONFLICT"};
   return kCodes.contains(code);
 }
 

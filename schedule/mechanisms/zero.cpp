@@ -1,0 +1,291 @@
+// ZeRO as BMTrain schedules it (specs/bmtrain.md 4-6): a block enters (gathers its parameters, opens its gradient buffers), computes, and
+// leaves (reduce-scatters its gradients, drops what it gathered). Everything but compute and accumulation runs on the lane `load`.
+//
+//   enter    host: wait for the record of the enter `prefetch` enters before, record the compute lane (blocks only)
+//            load: all-gather of the unit's groups (level 3), zero-fill of its gradient buffers (backward)
+//   leave    compute: the step's earlier gradient shard is added into the own slice of the new gradients
+//            load: reduce-scatter (sum) into the shard, overwriting it
+//   forward  enter, compute, leave.
+//   backward form list: enter(i), leave(i+1), record the load lane; compute(i). Behind the last block: leave, record. So gather(i) is
+//            issued before reduce-scatter(i+1), and the host enters i once reduce-scatter(i+2) has ended.
+//            form block: enter(i), compute(i), leave(i): no overlap.
+// Stand-alone parameters (embedding, head) are gathered at their use without throttle, held from forward to backward, and reduced
+// behind their backward; a head that shares the embedding's table on its rank uses the embedding's copies. reshard off holds blocks, too:
+// a copy serves all micro-batches in flight and dies with the last one's backward.
+// Levels 1 and 2 keep whole parameters: nothing is gathered, but the optimizer's shards are all-gathered behind each step of a unit.
+// The first optimizer op waits for the last reduction, as BMTrain's `backward` does.
+// Hybrid sharding: the shards' sums are added over the replicas (communicator zero.replicas) with the step's last reduction.
+#include "schedule/mechanisms/all.h"
+#include "schedule/mechanisms/zero_uses.h"
+#include "schedule/model/optimizer_work.h"
+
+namespace steptwin {
+namespace {
+
+std::vector<std::vector<std::uint32_t>> shard_groups(const Plan& plan) {
+  const auto dp = static_cast<std::uint32_t>(plan.data_parallel), size = static_cast<std::uint32_t>(plan.shard_ranks());
+  std::vector<std::vector<std::uint32_t>> groups;
+  for (std::uint32_t first = 0; first < dp && size < dp; first += size) {
+    groups.emplace_back();
+    for (std::uint32_t k = 0; k < size; ++k) groups.back().push_back(first + k);
+  }
+  return groups;
+}
+
+std::vector<std::vector<std::uint32_t>> replica_groups(const Plan& plan) {
+  const auto dp = static_cast<std::uint32_t>(plan.data_parallel), size = static_cast<std::uint32_t>(plan.shard_ranks());
+  std::vector<std::vector<std::uint32_t>> groups(size);
+  for (std::uint32_t rank = 0; rank < dp; ++rank) groups[rank % size].push_back(rank);
+  return groups;
+}
+
+// When the host may issue: every enter waits for what the enter `depth` before it has recorded.
+class Throttle {
+ public:
+  explicit Throttle(std::int64_t depth) : depth_(static_cast<std::size_t>(depth)) {}
+  void enter(OpId last_compute, Emitter& emit) {
+    if (depth_ > 0 && records_.size() >= depth_) {
+      const OpId target = records_[records_.size() - depth_];
+      if (target.valid()) emit.host_wait(target);
+    }
+    records_.push_back(last_compute);
+  }
+  void record(OpId last_load) {
+    if (!records_.empty()) records_.back() = last_load;
+  }
+
+ private:
+  std::size_t depth_;
+  std::vector<OpId> records_;  // [enter]: the op whose end it stands for; none = nothing was queued
+};
+
+class Zero : public Mechanism {
+ public:
+  Zero(const Plan& plan, ScheduleBuilder& builder) : options_(plan.scenario->zero), throttle_(0) {
+    comm_ = builder.communicator("zero", {"dp"}, shard_groups(plan));
+    if (plan.shard_ranks() < plan.data_parallel) replicas_ = builder.communicator("zero.replicas", {"dp"}, replica_groups(plan));
+  }
+
+  void begin(const Visits& visits, ProgramContext& program) override {
+    lane_ = program.emit.lane("load", Engine::Network, Priority::High);
+    units_ = make_zero_units(program, comm_);
+    uses_ = zero_uses(program, units_, visits);
+    states_.assign(units_.size(), {});
+    throttle_ = Throttle(options_.prefetch);
+    next_ = 0;
+    pending_ = nullptr;
+    last_load_ = last_compute_ = OpId();
+    last_written_ = last_reduced_ = BufferId();
+    for (const ZeroUnit& unit : units_) prepare_homes(unit, program);
+  }
+
+  void before(const Visits& visits, std::size_t i, ProgramContext& program) override {
+    if (visits[i].kind == VisitKind::Update && last_reduced_.valid()) {
+      program.emit.next_waits_for(last_reduced_);
+      last_reduced_ = BufferId();
+    }
+    if (next_ < uses_.size() && uses_[next_].first == i) enter(uses_[next_], visits[i], program);
+  }
+
+  void after(const Visits& visits, std::size_t i, ProgramContext& program) override {
+    if (visits[i].kind == VisitKind::Segment) last_compute_ = program.last_compute;
+    if (visits[i].kind == VisitKind::Update && options_.level < 3) gather_updated(visits[i], program);
+    if (next_ < uses_.size() && uses_[next_].last == i) finish(uses_[next_++], visits[i], program);
+  }
+
+ private:
+  struct State {
+    std::vector<BufferId> gathered;   // [group]; empty: not gathered
+    std::vector<BufferId> gradients;  // [group] whole ones; empty: none open
+    int held = 0;                     // forward uses whose backward is to come
+    bool reduced = false;             // the shard holds an earlier sum of this step
+  };
+
+  static Label label_of(const ZeroUnit& unit, Phase phase, const Visit& visit, const ProgramContext& program) {
+    const NameId segment =
+        unit.stand_alone()
+            ? program.ids
+                  .segment[static_cast<std::size_t>(program.stage(unit.chunk).segments[static_cast<std::size_t>(unit.first_segment)].kind)]
+            : NameId();
+    return {phase, segment, unit.layer, unit.chunk, visit.micro_batch, -1};
+  }
+
+  template <class Visitor>
+  static void each_home(const ZeroUnit& unit, ProgramContext& program, Visitor visit) {
+    for (std::int32_t k = 0; k < unit.segments; ++k) visit(program.home(unit.chunk, unit.first_segment + k));
+  }
+
+  void prepare_homes(const ZeroUnit& unit, ProgramContext& program) {
+    each_home(unit, program, [&](SegmentHome& home) {
+      home.zeroed = true;
+      if (options_.level == 3) return;
+      for (const ZeroGroup& group : unit.groups) home.param.push_back(group.stored.param);
+    });
+  }
+
+  // The other unit that a head uses: the embedding's, when it shares its table.
+  std::size_t shared_unit(const ZeroUse& use, const ProgramContext& program) const {
+    const ZeroUnit& unit = units_[use.unit];
+    const SegmentKind kind = program.stage(unit.chunk).segments[static_cast<std::size_t>(unit.first_segment)].kind;
+    return kind == SegmentKind::Head && program.plan.tying == Tying::Local ? 0 : use.unit;
+  }
+
+  void enter(const ZeroUse& use, const Visit& visit, ProgramContext& program) {
+    const bool backward = use.kind == ZeroUse::Kind::Backward, gathers = options_.level == 3 && use.reads_parameters;
+    if (!units_[use.unit].stand_alone() && (gathers || (options_.level == 2 && backward))) throttle_.enter(last_compute_, program.emit);
+    const std::size_t shared = shared_unit(use, program);
+    for (const std::size_t unit : {use.unit, shared}) {
+      if (gathers) gather(unit, use, visit, program);
+      if (backward) open_gradients(unit, visit, program);
+    }
+    if (pending_ != nullptr && !units_[use.unit].stand_alone()) leave_list(visit, program);
+  }
+
+  void gather(std::size_t index, const ZeroUse& use, const Visit& visit, ProgramContext& program) {
+    const ZeroUnit& unit = units_[index];
+    State& state = states_[index];
+    if (!state.gathered.empty()) return;
+    const DType type = program.plan.scenario->compute;
+    const Phase phase = use.kind == ZeroUse::Kind::Forward ? Phase::Forward
+                        : use.kind == ZeroUse::Kind::Again ? Phase::Recompute
+                                                           : Phase::Backward;
+    const GroupId group_id = unit.groups.size() > 1 ? program.emit.new_group() : GroupId();
+    for (const ZeroGroup& group : unit.groups) {
+      const Bytes bytes(group.cut.gathered * size_of(type));
+      state.gathered.push_back(program.emit.buffer(Category::GatheredParam, bytes, group.param_layout));
+      emit(AllGather{comm_, type, bytes}, group_id, label_of(unit, phase, visit, program),
+           {read(group.stored.param), write(state.gathered.back())}, program);
+    }
+    each_home(unit, program, [&](SegmentHome& home) { home.param = state.gathered; });
+  }
+
+  void open_gradients(std::size_t index, const Visit& visit, ProgramContext& program) {
+    const ZeroUnit& unit = units_[index];
+    State& state = states_[index];
+    if (!state.gradients.empty()) return;
+    const DType type = program.plan.scenario->gradient;
+    for (const ZeroGroup& group : unit.groups) {
+      const Bytes bytes(group.cut.gathered * size_of(type));
+      state.gradients.push_back(options_.level == 1 ? group.stored.gradient
+                                                    : program.emit.buffer(Category::Gradient, bytes, group.gradient_layout));
+      Label label = label_of(unit, Phase::None, visit, program);
+      label.segment = program.ids.fill;
+      last_load_ = program.emit.compute(lane_, label, program.emit.builder().work(fill_work(group.cut.gathered, type)),
+                                        {write(state.gradients.back())});
+      last_written_ = state.gradients.back();
+    }
+    each_home(unit, program, [&](SegmentHome& home) { home.gradient = state.gradients; });
+  }
+
+  void emit(OpBody body, GroupId group, const Label& label, const std::vector<Access>& accesses, ProgramContext& program) {
+    Op op;
+    op.body = std::move(body);
+    op.lane = lane_;
+    op.group = group;
+    op.label = label;
+    last_load_ = program.emit.op(op, accesses);
+    last_written_ = accesses.back().buffer;
+  }
+
+  // Behind the last visit of a use.
+  void finish(const ZeroUse& use, const Visit& visit, ProgramContext& program) {
+    const ZeroUnit& unit = units_[use.unit];
+    drop_parameters(use, program);
+    if (use.kind == ZeroUse::Kind::Forward) return;
+    if (options_.form == ZeroForm::Block || unit.stand_alone()) return leave(use, visit, program);
+    pending_ = &use;
+    if (use.ends_list) leave_list(visit, program);
+  }
+
+  void drop_parameters(const ZeroUse& use, ProgramContext& program) {
+    const ZeroUnit& unit = units_[use.unit];
+    State& state = states_[use.unit];
+    const bool holds = unit.stand_alone() || !options_.reshard;
+    if (holds && use.kind == ZeroUse::Kind::Forward) ++state.held;
+    if (holds && use.kind == ZeroUse::Kind::Backward) --state.held;
+    if (options_.level < 3 || state.held > 0) return;
+    state.gathered.clear();
+    each_home(unit, program, [](SegmentHome& home) { home.param.clear(); });
+  }
+
+  void leave_list(const Visit& visit, ProgramContext& program) {
+    const ZeroUse& use = *pending_;
+    pending_ = nullptr;
+    leave(use, visit, program);
+    throttle_.record(last_load_);
+  }
+
+  void leave(const ZeroUse& use, const Visit& visit, ProgramContext& program) {
+    if (use.kind != ZeroUse::Kind::Backward || (options_.reduce == ZeroReduce::Step && !use.ends_gradient)) return;
+    const ZeroUnit& unit = units_[use.unit];
+    State& state = states_[use.unit];
+    if (state.reduced) accumulate(unit, state, visit, program);
+    reduce(unit, state, visit, program);
+    if (replicas_.valid() && use.ends_gradient) reduce_over_replicas(unit, visit, program);
+    state.reduced = true;
+    state.gradients.clear();
+    each_home(unit, program, [](SegmentHome& home) { home.gradient.clear(); });
+  }
+
+  // On the compute lane, which by then waits for all that stands on the load lane.
+  void accumulate(const ZeroUnit& unit, const State& state, const Visit& visit, ProgramContext& program) {
+    const DType type = program.plan.scenario->gradient;
+    for (std::size_t g = 0; g < unit.groups.size(); ++g) {
+      const ZeroGroup& group = unit.groups[g];
+      Label label = label_of(unit, Phase::None, visit, program);
+      label.segment = program.ids.accumulate;
+      program.emit.next_waits_for(last_written_);
+      last_compute_ =
+          program.emit.compute(program.compute, label, program.emit.builder().work(accumulate_work(group.cut.partition, type, type)),
+                               {read(group.stored.gradient), update(state.gradients[g], {Part::Kind::Shard, comm_.value, 0})});
+    }
+  }
+
+  void reduce(const ZeroUnit& unit, const State& state, const Visit& visit, ProgramContext& program) {
+    const DType type = program.plan.scenario->gradient;
+    const GroupId group_id = unit.groups.size() > 1 ? program.emit.new_group() : GroupId();
+    for (std::size_t g = 0; g < unit.groups.size(); ++g) {
+      const ZeroGroup& group = unit.groups[g];
+      emit(ReduceScatter{comm_, type, Bytes(group.cut.gathered * size_of(type))}, group_id, label_of(unit, Phase::Backward, visit, program),
+           {read(state.gradients[g]), write(group.stored.gradient, group.stored.gradient_part)}, program);
+      last_reduced_ = group.stored.gradient;
+    }
+  }
+
+  void reduce_over_replicas(const ZeroUnit& unit, const Visit& visit, ProgramContext& program) {
+    const DType type = program.plan.scenario->gradient;
+    for (const ZeroGroup& group : unit.groups)
+      emit(AllReduce{replicas_, type, Bytes(group.cut.partition * size_of(type))}, GroupId(),
+           label_of(unit, Phase::Backward, visit, program), {update(group.stored.gradient, group.stored.gradient_part)}, program);
+  }
+
+  void gather_updated(const Visit& visit, ProgramContext& program) {
+    const DType type = program.plan.scenario->compute;
+    for (const ZeroUnit& unit : units_) {
+      if (unit.chunk != visit.chunk || unit.first_segment != visit.segment) continue;
+      for (const ZeroGroup& group : unit.groups)
+        emit(AllGather{comm_, type, Bytes(group.cut.gathered * size_of(type))}, GroupId(), label_of(unit, Phase::Update, visit, program),
+             {read(group.stored.param, group.stored.param_part), write(group.stored.param)}, program);
+    }
+  }
+
+  const ZeroOptions options_;
+  CommId comm_, replicas_;
+  LaneId lane_;
+  std::vector<ZeroUnit> units_;
+  std::vector<ZeroUse> uses_;
+  std::vector<State> states_;  // [unit]
+  Throttle throttle_;
+  std::size_t next_ = 0;              // use
+  const ZeroUse* pending_ = nullptr;  // form list: it has computed, but not left
+  OpId last_load_, last_compute_;
+  BufferId last_written_, last_reduced_;  // on the load lane
+};
+
+}  // namespace
+
+bool zero_active(const Plan& plan) { return plan.scenario->zero.level > 0; }
+
+std::unique_ptr<Mechanism> make_zero(const Plan& plan, ScheduleBuilder& builder) { return std::make_unique<Zero>(plan, builder); }
+
+}  // namespace steptwin

@@ -1,0 +1,119 @@
+#include "schedule/mechanisms/zero_storage.h"
+
+#include <fmt/format.h>
+
+namespace steptwin {
+namespace {
+
+Layout layout_of(const FlatGroup& group, const std::string& name, DType dtype) {
+  Layout layout{fmt::format("{}.{}", name, name_of(dtype)), {}};
+  for (std::size_t i = 0; i < group.parameters.size(); ++i)
+    layout.tensors.push_back({group.parameters[i].name, dtype, group.parameters[i].shape, Bytes(group.offsets[i] * size_of(dtype))});
+  return layout;
+}
+
+// Makes the resident buffers of one group.
+class GroupMaker {
+ public:
+  GroupMaker(ProgramContext& program, CommId comm, const FlatGroup& group, std::string name)
+      : program_(program), comm_(comm), group_(group), name_(std::move(name)), cut_(sharding_of(group, program.plan.shard_ranks())) {}
+
+  ZeroGroup make() {
+    const Scenario& scenario = *program_.plan.scenario;
+    ZeroGroup made;
+    made.cut = cut_;
+    made.param_layout = layout(scenario.compute);
+    made.gradient_layout = layout(scenario.gradient);
+    StoredGroup& stored = made.stored;
+    stored.elements = cut_.partition;
+    const Part own{Part::Kind::Shard, comm_.value, 0};
+    if (scenario.zero.level == 3) {
+      stored.param = shard("param", Category::Param, scenario.compute);
+    } else {
+      stored.param = whole("param", Category::Param, scenario.compute);
+      stored.param_part = own;
+    }
+    if (scenario.zero.level >= 2) {
+      stored.gradient = shard("grad", Category::GradientShard, scenario.gradient);
+    } else {
+      stored.gradient = whole("grad", Category::Gradient, scenario.gradient);
+      stored.gradient_part = own;
+    }
+    if (scenario.optimizer == OptimizerKind::None) return made;
+    if (program_.plan.master_copy()) stored.master = shard("master", Category::Optimizer, scenario.master);
+    stored.first_moment = shard("m", Category::Optimizer, DType::Fp32);
+    stored.second_moment = shard("v", Category::Optimizer, DType::Fp32);
+    return made;
+  }
+
+ private:
+  LayoutId layout(DType dtype) { return program_.emit.builder().layout(layout_of(group_, name_, dtype)); }
+  BufferId whole(const char* what, Category category, DType dtype) {
+    return program_.emit.resident(fmt::format("{}.{}", name_, what), category, Bytes(cut_.gathered * size_of(dtype)), layout(dtype));
+  }
+  BufferId shard(const char* what, Category category, DType dtype) {
+    const BufferId buffer =
+        program_.emit.resident(fmt::format("{}.{}", name_, what), category, Bytes(cut_.partition * size_of(dtype)), layout(dtype));
+    program_.emit.builder().shard_buffer(buffer, comm_);
+    return buffer;
+  }
+
+  ProgramContext& program_;
+  CommId comm_;
+  const FlatGroup& group_;
+  std::string name_;
+  Sharding cut_;
+};
+
+std::vector<StoredParameter> stored_parameters(const SegmentPlan& segment, DType dtype) {
+  std::vector<StoredParameter> out;
+  for (const Parameter& parameter : segment.parameters) out.push_back({parameter.name, parameter.shape, dtype});
+  return out;
+}
+
+void add_stand_alone(ZeroUnit& unit, const SegmentPlan& segment, ProgramContext& program, CommId comm) {
+  for (const StoredParameter& parameter : stored_parameters(segment, program.plan.scenario->compute))
+    unit.groups.push_back(GroupMaker(program, comm, stand_alone_group(parameter), parameter.name).make());
+}
+
+void add_block(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program, CommId comm) {
+  std::vector<StoredParameter> parameters;
+  for (std::int32_t k = 0; k < unit.segments; ++k) {
+    const SegmentPlan& segment = stage.segments[static_cast<std::size_t>(unit.first_segment + k)];
+    const std::vector<StoredParameter> own = stored_parameters(segment, program.plan.scenario->compute);
+    parameters.insert(parameters.end(), own.begin(), own.end());
+  }
+  const std::vector<FlatGroup> groups = flat_groups(parameters);
+  for (const FlatGroup& group : groups) {
+    const std::string name = fmt::format("layers.{}{}", unit.layer, groups.size() > 1 ? "." + group.key : "");
+    unit.groups.push_back(GroupMaker(program, comm, group, name).make());
+  }
+}
+
+ZeroUnit make_unit(const StagePlan& stage, std::int32_t segment, ProgramContext& program, CommId comm) {
+  const SegmentPlan& first = stage.segments[static_cast<std::size_t>(segment)];
+  ZeroUnit unit{stage.chunk, segment, first.layer >= 0 ? 2 : 1, first.layer, {}};
+  if (unit.stand_alone())
+    add_stand_alone(unit, first, program, comm);
+  else
+    add_block(unit, stage, program, comm);
+  for (const ZeroGroup& group : unit.groups) program.home(stage.chunk, segment).groups.push_back(group.stored);
+  return unit;
+}
+
+}  // namespace
+
+std::vector<ZeroUnit> make_zero_units(ProgramContext& program, CommId comm) {
+  std::vector<ZeroUnit> units;
+  for (std::size_t chunk = 0; chunk < program.tensors.chunks.size(); ++chunk) {
+    const StagePlan& stage = program.stage(static_cast<std::int32_t>(chunk));
+    for (std::int32_t segment = 0; segment < static_cast<std::int32_t>(stage.segments.size());) {
+      const SegmentPlan& plan = stage.segments[static_cast<std::size_t>(segment)];
+      if (program.plan.sharded(plan.kind) && plan.elements > 0) units.push_back(make_unit(stage, segment, program, comm));
+      segment += plan.layer >= 0 ? 2 : 1;
+    }
+  }
+  return units;
+}
+
+}  // namespace steptwin

@@ -1,0 +1,32 @@
+// What ZeRO shards on one pipeline rank, unit by unit: a unit is gathered and reduced as one. A layer is a unit, a block of flat groups
+// (schedule/model/flat_storage.h); of the embedding and the head every parameter is a group of its own, BMTrain's stand-alone parameters.
+//
+// Resident buffers of a group, by level; shards are along the communicator `zero`, the states always are shards:
+//   1  whole parameters,          whole gradients (reduced in place)
+//   2  whole parameters,          gradient shard
+//   3  parameter shard,           gradient shard
+// Gradients and states have the group's element offsets, in their own type.
+#pragma once
+
+#include "schedule/mechanisms/program.h"
+#include "schedule/model/flat_storage.h"
+
+namespace steptwin {
+
+struct ZeroGroup {
+  StoredGroup stored;
+  Sharding cut;
+  LayoutId param_layout, gradient_layout;  // of the whole group
+};
+
+struct ZeroUnit {
+  std::int32_t chunk = 0, first_segment = 0, segments = 1;
+  std::int32_t layer = -1;  // -1: stand-alone
+  std::vector<ZeroGroup> groups;
+  bool stand_alone() const { return layer < 0; }
+};
+
+// Makes the resident buffers and puts the groups into the homes of the units' first segments, whose gradients become final last.
+std::vector<ZeroUnit> make_zero_units(ProgramContext& program, CommId comm);
+
+}  // namespace steptwin

@@ -1,0 +1,76 @@
+#include "schedule/mechanisms/zero_uses.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace steptwin {
+namespace {
+
+constexpr std::size_t kNoUnit = static_cast<std::size_t>(-1);
+
+// [chunk][segment] -> unit
+std::vector<std::vector<std::size_t>> units_of_segments(const ProgramContext& program, const std::vector<ZeroUnit>& units) {
+  std::vector<std::vector<std::size_t>> of(program.tensors.chunks.size());
+  for (std::size_t chunk = 0; chunk < of.size(); ++chunk) of[chunk].assign(program.tensors.chunks[chunk].segments(), kNoUnit);
+  for (std::size_t u = 0; u < units.size(); ++u)
+    for (std::int32_t k = 0; k < units[u].segments; ++k)
+      of[static_cast<std::size_t>(units[u].chunk)][static_cast<std::size_t>(units[u].first_segment + k)] = u;
+  return of;
+}
+
+bool is_backward(Phase phase) { return phase == Phase::Backward || phase == Phase::InputGrad || phase == Phase::WeightGrad; }
+
+ZeroUse::Kind kind_of(Phase phase) {
+  return phase == Phase::Forward ? ZeroUse::Kind::Forward : phase == Phase::Recompute ? ZeroUse::Kind::Again : ZeroUse::Kind::Backward;
+}
+
+// A block's recomputation and its backward are one use.
+bool continues(const ZeroUse& use, const Visit& before, const Visit& visit, std::size_t unit) {
+  if (use.unit != unit || before.micro_batch != visit.micro_batch) return false;
+  return (use.kind == ZeroUse::Kind::Forward) == (visit.phase == Phase::Forward);
+}
+
+bool in_list(const ZeroUse& use, const std::vector<ZeroUnit>& units) {
+  return use.kind != ZeroUse::Kind::Forward && !units[use.unit].stand_alone();
+}
+
+void mark_ends(std::vector<ZeroUse>& uses, const std::vector<ZeroUnit>& units, const Visits& visits) {
+  std::vector<bool> seen(units.size());
+  std::optional<std::size_t> later;  // the list use that follows
+  for (std::size_t n = uses.size(); n-- > 0;) {
+    ZeroUse& use = uses[n];
+    if (use.kind == ZeroUse::Kind::Backward && !seen[use.unit]) use.ends_gradient = seen[use.unit] = true;
+    if (!in_list(use, units)) continue;
+    const Visit& own = visits[use.first];
+    const Visit* next = later ? &visits[uses[*later].first] : nullptr;
+    use.ends_list = next == nullptr || next->micro_batch != own.micro_batch || next->chunk != own.chunk;
+    later = n;
+  }
+}
+
+}  // namespace
+
+std::vector<ZeroUse> zero_uses(const ProgramContext& program, const std::vector<ZeroUnit>& units, const Visits& visits) {
+  const auto of = units_of_segments(program, units);
+  std::vector<ZeroUse> uses;
+  bool open = false;
+  for (std::size_t i = 0; i < visits.size(); ++i) {
+    const Visit& visit = visits[i];
+    if (visit.kind != VisitKind::Segment) continue;
+    const std::size_t unit = of[static_cast<std::size_t>(visit.chunk)][static_cast<std::size_t>(visit.segment)];
+    open = open && unit != kNoUnit && continues(uses.back(), visits[uses.back().last], visit, unit);
+    if (!open && unit != kNoUnit) {
+      uses.push_back({kind_of(visit.phase), i, i, unit});
+      open = true;
+    }
+    if (!open) continue;
+    ZeroUse& use = uses.back();
+    use.last = i;
+    if (is_backward(visit.phase)) use.kind = ZeroUse::Kind::Backward;
+    use.reads_parameters = use.kind != ZeroUse::Kind::Backward || program.segment(visit).kind != SegmentKind::Embedding;
+  }
+  mark_ends(uses, units, visits);
+  return uses;
+}
+
+}  // namespace steptwin
