@@ -93,7 +93,8 @@ Json zero_json(const ZeroOptions& z) {
   out["reduce"] = z.reduce == ZeroReduce::Step ? "step" : "micro_batch";
   out["ends"] = z.ends == ZeroEnds::Sharded ? "sharded" : "whole";
   if (z.shard_ranks > 0) out["shard_ranks"] = z.shard_ranks;
-  if (z.level >= 2) out["form"] = z.form == ZeroForm::List ? "list" : "block", out["prefetch"] = z.prefetch;
+  constexpr const char* kForms[] = {"list", "block", "fsdp"};
+  if (z.level >= 2) out["form"] = kForms[static_cast<std::size_t>(z.form)], out["prefetch"] = z.prefetch;
   if (z.level == 3) out["reshard"] = z.reshard;
   return out;
 }
@@ -114,6 +115,7 @@ Json canonical(const ScenarioReading& r) {
   out["zero"] = zero_json(s.zero);
   out["recompute"] = recompute_json(s);
   out["optimizer"] = {{"kind", s.optimizer == OptimizerKind::Adam ? "adam" : "none"}};
+  if (s.overflow_check) out["optimizer"]["overflow_check"] = true;
   out["data_parallel"] = {{"reduce", s.gradient_reduce == GradientReduce::Overlap ? "overlap" : "end"},
                           {"bucket_mib", static_cast<double>(s.bucket_bytes.value) / 1048576}};
   out["run"] = {{"steps", s.steps}};

@@ -20,7 +20,9 @@ enum class GradientReduce : std::uint8_t { Overlap, End };   // data-parallel al
 enum class OptimizerKind : std::uint8_t { Adam, None };
 
 // Sharding over the data-parallel ranks (specs/bmtrain.md 2-6; levels as in the ZeRO paper).
-enum class ZeroForm : std::uint8_t { List, Block };         // backward: gather(i) before reduce-scatter(i+1), or one block after the other
+// How blocks follow each other. List: gather(i) before reduce-scatter(i+1); Block: one block after the other; Fsdp: reductions on a lane and
+// a communicator of their own, as FSDP2's queues.
+enum class ZeroForm : std::uint8_t { List, Block, Fsdp };
 enum class ZeroReduce : std::uint8_t { MicroBatch, Step };  // of gradients: after every micro-batch's backward, or after the last one's
 enum class ZeroEnds : std::uint8_t { Sharded, Whole };      // embedding, final norm and head
 struct ZeroOptions {
@@ -59,6 +61,7 @@ struct Scenario {
   std::int64_t recompute_every = 1;           // Every: layers of a group that keeps only its first input
   ZeroOptions zero;
   OptimizerKind optimizer = OptimizerKind::Adam;
+  bool overflow_check = false;                // look for gradients that are not finite; then the optimizer skips the step
   GradientReduce gradient_reduce = GradientReduce::Overlap;
   Bytes bucket_bytes{25 << 20};               // data-parallel gradient bucket
   std::optional<Machine> machine;             // unset when cost is given

@@ -149,7 +149,8 @@ void read_zero(ScenarioReading& r) {
   const JsonObject o = r.section("zero");
   ZeroOptions& zero = r.scenario.zero;
   zero.level = static_cast<int>(o.integer("level", {0, 3}).value_or(0));
-  zero.form = o.choice("form", {"list", "block"}).value_or(0) == 1 ? ZeroForm::Block : ZeroForm::List;
+  constexpr ZeroForm kForms[] = {ZeroForm::List, ZeroForm::Block, ZeroForm::Fsdp};
+  zero.form = kForms[o.choice("form", {"list", "block", "fsdp"}).value_or(0)];
   zero.reshard = o.boolean("reshard").value_or(true);
   zero.prefetch = o.integer("prefetch", {0, 1024}).value_or(1);
   const bool step = o.choice("reduce", {"micro_batch", "step"}).value_or(zero.level == 1 ? 1 : 0) == 1;
@@ -170,7 +171,12 @@ void read_small_sections(ScenarioReading& r) {
     r.problems.error_at_key("CONFLICT", recompute.has("every") ? *recompute.find("every") : *recompute.find("mode"),
                             "\"mode\": \"every\" and \"every\" belong together",
                             "write \"mode\": \"every\", \"every\": 2, or neither");
-  const bool none = r.section("optimizer").choice("kind", {"adam", "none"}).value_or(0) == 1;
+  const JsonObject optimizer = r.section("optimizer");
+  const bool none = optimizer.choice("kind", {"adam", "none"}).value_or(0) == 1;
+  r.scenario.overflow_check = optimizer.boolean("overflow_check").value_or(false);
+  if (none && r.scenario.overflow_check)
+    r.problems.error_at_key("CONFLICT", *optimizer.find("overflow_check"), "an overflow check without an optimizer to hold back",
+                            "write \"kind\": \"adam\", or remove \"overflow_check\"");
   r.scenario.optimizer = none ? OptimizerKind::None : OptimizerKind::Adam;
   const JsonObject data_parallel = r.section("data_parallel");
   const bool end = data_parallel.choice("reduce", {"overlap", "end"}).value_or(0) == 1;

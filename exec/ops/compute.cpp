@@ -44,6 +44,8 @@ constexpr Row kRows[] = {
     {"adam", Phase::Update, adam},
     {"fill", Phase::None, fill},
     {"accumulate", Phase::None, accumulate},
+    {"check", Phase::None, check_finite},
+    {"decide", Phase::None, decide},
 };
 
 using SegmentFunction = void (*)(Operands&);
@@ -57,7 +59,7 @@ SegmentFunction function_of(const Schedule& schedule, OpId op, const Operands& o
     if (row.phase == part.phase && row.segment == schedule.name(part.segment)) return row.run;
   }
   operands.fail(fmt::format("no layer does phase {} of segment {}", name_of(part.phase), schedule.name(part.segment)),
-                "segments: embed, attn, mlp, head (F, R, B, I, W), adam (U), fill and accumulate");
+                "segments: embed, attn, mlp, head (F, R, B, I, W), adam (U), fill, accumulate, check and decide");
 }
 
 // A text of the BLAS that LibTorch is linked with; empty when it is not OpenBLAS.

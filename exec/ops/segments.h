@@ -29,6 +29,8 @@ void head_input_grad(Operands& operands);
 void head_weight_grad(Operands& operands);
 void adam(Operands& operands);  // adam.cpp, no torch
 void fill(Operands& operands);        // zeros
+void check_finite(Operands& operands);  // flag = 1 where a gradient is not finite
+void decide(Operands& operands);        // ok = 1 - flag
 void accumulate(Operands& operands);  // adds a gradient shard into a piece of the whole gradients
 
 // Shared parts (tensor_parts.cpp).

@@ -1,4 +1,4 @@
-// What ZeRO computes beside the network (schedule/mechanisms/zero.cpp): flat gradients, whatever tensors lie in them.
+// What is computed on gradients as flat memory, whatever tensors lie in them: schedule/mechanisms/zero.cpp and overflow.cpp.
 #include <ATen/ATen.h>
 
 #include "exec/ops/segments.h"
@@ -18,6 +18,21 @@ at::Tensor flat_tensor(const Operands& operands, const BoundAccess& access) {
 
 void fill(Operands& operands) {
   flat_tensor(operands, operands.write("G")).zero_();
+  operands.finish();
+}
+
+// The first group writes the flag, later ones raise it.
+void check_finite(Operands& operands) {
+  const at::Tensor bad = at::isfinite(flat_tensor(operands, operands.read("G"))).all().logical_not().to(at::kFloat);
+  const bool first = operands.next_is(AccessMode::Write);
+  at::Tensor flag = flat_tensor(operands, first ? operands.write("flag") : operands.update("flag"));
+  flag.copy_(first ? bad.view({1}) : at::maximum(flag, bad.view({1})));
+  operands.finish();
+}
+
+void decide(Operands& operands) {
+  const at::Tensor flag = flat_tensor(operands, operands.read("flag"));
+  flat_tensor(operands, operands.write("ok")).copy_(at::rsub(flag, 1));
   operands.finish();
 }
 

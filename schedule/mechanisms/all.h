@@ -15,6 +15,8 @@ bool data_parallel_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_data_parallel(const Plan& plan, ScheduleBuilder& builder);
 bool tied_embedding_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_tied_embedding(const Plan& plan, ScheduleBuilder& builder);
+bool overflow_active(const Plan& plan);
+std::unique_ptr<Mechanism> make_overflow(const Plan& plan, ScheduleBuilder& builder);
 bool optimizer_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_optimizer(const Plan& plan, ScheduleBuilder& builder);
 

@@ -15,7 +15,7 @@ void Emitter::begin_program(std::string name, std::vector<RankId> ranks, std::ve
 }
 
 LaneId Emitter::lane(std::string name, Engine engine, Priority priority) {
-  invariant(++lanes_ <= kMaxLanes, "a program has at most 8 lanes");
+  invariant(++lanes_ <= kMaxLanes, "a program has at most 12 lanes");
   return builder_->lane(std::move(name), engine, priority);
 }
 
@@ -41,6 +41,8 @@ std::vector<OpId> Emitter::dependencies(LaneId lane, const std::vector<Access>& 
   }
   if (extra_.valid()) want(uses_[extra_.value].writer, uses_[extra_.value].writer_lane);
   extra_ = BufferId();
+  if (follows_.valid()) want(follows_.value + 1, follows_lane_.value);
+  follows_ = OpId();
   std::vector<OpId> deps;
   Ends& known = known_[lane.value];
   for (std::size_t on = 0; on < lanes_; ++on) {

@@ -30,11 +30,13 @@ class Emitter {
   OpId host_wait(OpId target);
   // The next op also waits for the last writer of the buffer, without touching it.
   void next_waits_for(BufferId buffer) { extra_ = buffer; }
+  // The next op also waits for an earlier op, which stands on `lane`.
+  void next_follows(OpId op, LaneId lane) { follows_ = op, follows_lane_ = lane; }
 
   ScheduleBuilder& builder() { return *builder_; }
 
  private:
-  static constexpr std::size_t kMaxLanes = 8;
+  static constexpr std::size_t kMaxLanes = 12;
   using Ends = std::array<std::uint32_t, kMaxLanes>;  // per lane: op id + 1; 0 = none
   struct Use {
     std::uint32_t writer = 0;  // op id + 1
@@ -50,6 +52,8 @@ class Emitter {
   std::array<Ends, kMaxLanes> known_{};  // [lane]: ops of other lanes it has waited for
   std::size_t lanes_ = 0;
   BufferId extra_;
+  OpId follows_;
+  LaneId follows_lane_;
 };
 
 }  // namespace steptwin

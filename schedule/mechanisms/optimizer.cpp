@@ -19,7 +19,8 @@ class Optimizer : public Mechanism {
         if (state.valid()) accesses.push_back(update(state));
       }
       const WorkId work = program.emit.builder().work(adam_work(group.elements, precision));
-      program.emit.compute(program.compute, {Phase::Update, program.ids.adam, segment.layer, visit.chunk, -1, -1}, work, accesses);
+      const OpId op = program.emit.compute(program.compute, {Phase::Update, program.ids.adam, segment.layer, visit.chunk, -1, -1}, work, accesses);
+      program.emit.builder().at(op).guard = program.tensors.update_guard;
     }
   }
 };

@@ -24,6 +24,8 @@
 //   Update (optimizer.cpp)   read G, update P, [update master], update m, update v; under ZeRO this rank's shards of them
 //   fill (zero.cpp)          write G
 //   accumulate (zero.cpp)    read gradient shard, update G[shard]
+//   check (overflow.cpp)     read G, write or update flag
+//   decide (overflow.cpp)    read flag, write ok
 #pragma once
 
 #include "schedule/mechanisms/program.h"

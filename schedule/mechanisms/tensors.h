@@ -73,6 +73,7 @@ struct Tensors {
   std::vector<std::vector<SegmentHome>> homes;  // [chunk][segment]
   std::vector<ChunkTensors> chunks;
   BufferId tokens, targets;             // resident: the loader fills them before the step; piece i of m = micro-batch i
+  BufferId update_guard;                // of the optimizer's ops; none: they always do their work
   bool table_gradient_written = false;  // Tying::Local: the table's part of the embedding's gradient buffer
 };
 

@@ -9,12 +9,17 @@
 //   backward form list: enter(i), leave(i+1), record the load lane; compute(i). Behind the last block: leave, record. So gather(i) is
 //            issued before reduce-scatter(i+1), and the host enters i once reduce-scatter(i+2) has ended.
 //            form block: enter(i), compute(i), leave(i): no overlap.
+//            form fsdp (specs/schedules.md 5.2, without its copies): as block, but reductions run on the lane `reduce` and a communicator
+//            of their own, nothing makes the host wait, gather(i) waits for the recorded op instead, and compute(i) waits for
+//            reduce-scatter(i+2): one reduction is outstanding.
 // Stand-alone parameters (embedding, head) are gathered at their use without throttle, held from forward to backward, and reduced
 // behind their backward; a head that shares the embedding's table on its rank uses the embedding's copies. reshard off holds blocks, too:
 // a copy serves all micro-batches in flight and dies with the last one's backward.
 // Levels 1 and 2 keep whole parameters: nothing is gathered, but the optimizer's shards are all-gathered behind each step of a unit.
 // The first optimizer op waits for the last reduction, as BMTrain's `backward` does.
 // Hybrid sharding: the shards' sums are added over the replicas (communicator zero.replicas) with the step's last reduction.
+#include <array>
+
 #include "schedule/mechanisms/all.h"
 #include "schedule/mechanisms/zero_uses.h"
 #include "schedule/model/optimizer_work.h"
@@ -43,12 +48,12 @@ std::vector<std::vector<std::uint32_t>> replica_groups(const Plan& plan) {
 class Throttle {
  public:
   explicit Throttle(std::int64_t depth) : depth_(static_cast<std::size_t>(depth)) {}
-  void enter(OpId last_compute, Emitter& emit) {
-    if (depth_ > 0 && records_.size() >= depth_) {
-      const OpId target = records_[records_.size() - depth_];
-      if (target.valid()) emit.host_wait(target);
-    }
+  // Gives what this enter waits for; none = nothing.
+  OpId enter(OpId last_compute) {
+    const bool waits = depth_ > 0 && records_.size() >= depth_;
+    const OpId target = waits ? records_[records_.size() - depth_] : OpId();
     records_.push_back(last_compute);
+    return target;
   }
   void record(OpId last_load) {
     if (!records_.empty()) records_.back() = last_load;
@@ -62,12 +67,14 @@ class Throttle {
 class Zero : public Mechanism {
  public:
   Zero(const Plan& plan, ScheduleBuilder& builder) : options_(plan.scenario->zero), throttle_(0) {
-    comm_ = builder.communicator("zero", {"dp"}, shard_groups(plan));
+    comm_ = reduce_comm_ = builder.communicator("zero", {"dp"}, shard_groups(plan));
+    if (options_.form == ZeroForm::Fsdp) reduce_comm_ = builder.communicator("zero.reduce", {"dp"}, shard_groups(plan));
     if (plan.shard_ranks() < plan.data_parallel) replicas_ = builder.communicator("zero.replicas", {"dp"}, replica_groups(plan));
   }
 
   void begin(const Visits& visits, ProgramContext& program) override {
-    lane_ = program.emit.lane("load", Engine::Network, Priority::High);
+    lane_ = reduce_lane_ = program.emit.lane("load", Engine::Network, Priority::High);
+    if (options_.form == ZeroForm::Fsdp) reduce_lane_ = program.emit.lane("reduce", Engine::Network, Priority::High);
     units_ = make_zero_units(program, comm_);
     uses_ = zero_uses(program, units_, visits);
     states_.assign(units_.size(), {});
@@ -75,6 +82,7 @@ class Zero : public Mechanism {
     next_ = 0;
     pending_ = nullptr;
     last_load_ = last_compute_ = OpId();
+    reductions_ = {};
     last_written_ = last_reduced_ = BufferId();
     for (const ZeroUnit& unit : units_) prepare_homes(unit, program);
   }
@@ -132,13 +140,23 @@ class Zero : public Mechanism {
 
   void enter(const ZeroUse& use, const Visit& visit, ProgramContext& program) {
     const bool backward = use.kind == ZeroUse::Kind::Backward, gathers = options_.level == 3 && use.reads_parameters;
-    if (!units_[use.unit].stand_alone() && (gathers || (options_.level == 2 && backward))) throttle_.enter(last_compute_, program.emit);
+    if (!units_[use.unit].stand_alone() && (gathers || (options_.level == 2 && backward))) throttle(program);
     const std::size_t shared = shared_unit(use, program);
     for (const std::size_t unit : {use.unit, shared}) {
       if (gathers) gather(unit, use, visit, program);
       if (backward) open_gradients(unit, visit, program);
     }
     if (pending_ != nullptr && !units_[use.unit].stand_alone()) leave_list(visit, program);
+    if (backward && options_.form == ZeroForm::Fsdp && reductions_[0].valid()) program.emit.next_follows(reductions_[0], reduce_lane_);
+  }
+
+  void throttle(ProgramContext& program) {
+    const OpId target = throttle_.enter(last_compute_);
+    if (!target.valid()) return;
+    if (options_.form == ZeroForm::Fsdp)
+      program.emit.next_follows(target, program.compute);
+    else
+      program.emit.host_wait(target);
   }
 
   void gather(std::size_t index, const ZeroUse& use, const Visit& visit, ProgramContext& program) {
@@ -180,7 +198,8 @@ class Zero : public Mechanism {
   void emit(OpBody body, GroupId group, const Label& label, const std::vector<Access>& accesses, ProgramContext& program) {
     Op op;
     op.body = std::move(body);
-    op.lane = lane_;
+    const bool gather = std::holds_alternative<AllGather>(op.body);
+    op.lane = gather ? lane_ : reduce_lane_;
     op.group = group;
     op.label = label;
     last_load_ = program.emit.op(op, accesses);
@@ -192,7 +211,7 @@ class Zero : public Mechanism {
     const ZeroUnit& unit = units_[use.unit];
     drop_parameters(use, program);
     if (use.kind == ZeroUse::Kind::Forward) return;
-    if (options_.form == ZeroForm::Block || unit.stand_alone()) return leave(use, visit, program);
+    if (options_.form != ZeroForm::List || unit.stand_alone()) return leave(use, visit, program);
     pending_ = &use;
     if (use.ends_list) leave_list(visit, program);
   }
@@ -234,7 +253,7 @@ class Zero : public Mechanism {
       const ZeroGroup& group = unit.groups[g];
       Label label = label_of(unit, Phase::None, visit, program);
       label.segment = program.ids.accumulate;
-      program.emit.next_waits_for(last_written_);
+      if (options_.form != ZeroForm::Fsdp) program.emit.next_waits_for(last_written_);
       last_compute_ =
           program.emit.compute(program.compute, label, program.emit.builder().work(accumulate_work(group.cut.partition, type, type)),
                                {read(group.stored.gradient), update(state.gradients[g], {Part::Kind::Shard, comm_.value, 0})});
@@ -246,10 +265,12 @@ class Zero : public Mechanism {
     const GroupId group_id = unit.groups.size() > 1 ? program.emit.new_group() : GroupId();
     for (std::size_t g = 0; g < unit.groups.size(); ++g) {
       const ZeroGroup& group = unit.groups[g];
-      emit(ReduceScatter{comm_, type, Bytes(group.cut.gathered * size_of(type))}, group_id, label_of(unit, Phase::Backward, visit, program),
+      emit(ReduceScatter{reduce_comm_, type, Bytes(group.cut.gathered * size_of(type))}, group_id,
+           label_of(unit, Phase::Backward, visit, program),
            {read(state.gradients[g]), write(group.stored.gradient, group.stored.gradient_part)}, program);
       last_reduced_ = group.stored.gradient;
     }
+    reductions_ = {reductions_[1], last_load_};
   }
 
   void reduce_over_replicas(const ZeroUnit& unit, const Visit& visit, ProgramContext& program) {
@@ -270,8 +291,8 @@ class Zero : public Mechanism {
   }
 
   const ZeroOptions options_;
-  CommId comm_, replicas_;
-  LaneId lane_;
+  CommId comm_, reduce_comm_, replicas_;
+  LaneId lane_, reduce_lane_;
   std::vector<ZeroUnit> units_;
   std::vector<ZeroUse> uses_;
   std::vector<State> states_;  // [unit]
@@ -279,6 +300,7 @@ class Zero : public Mechanism {
   std::size_t next_ = 0;              // use
   const ZeroUse* pending_ = nullptr;  // form list: it has computed, but not left
   OpId last_load_, last_compute_;
+  std::array<OpId, 2> reductions_;        // the last one and, first, the one before it
   BufferId last_written_, last_reduced_;  // on the load lane
 };
 

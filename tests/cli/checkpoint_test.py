@@ -80,6 +80,32 @@ class Checkpoint(Case):
                 break  # it was quicker: the new one is whole, as reading it has shown
         self.assertGreater(killed, 0, "no kill came in time")
 
+    def spoil(self, folder, tensor):
+        """Makes the first value of a tensor infinite."""
+        with open(os.path.join(self.path(folder), "checkpoint.json"), encoding="utf-8") as f:
+            index = json.load(f)
+        for name in index["files"]:
+            with open(os.path.join(self.path(folder), index["folder"], name), "r+b") as f:
+                (length,) = struct.unpack("<Q", f.read(8))
+                entry = json.loads(f.read(length)).get(tensor)
+                if entry is not None:
+                    f.seek(8 + length + entry["data_offsets"][0])
+                    f.write(struct.pack("<f", float("inf")))
+
+    def test_a_step_whose_gradients_overflow_is_skipped_on_every_rank(self):
+        for pp, dp, zero in ((2, 2, {"level": 3}), (1, 3, {"level": 1}), (1, 2, {"level": 0})):
+            at = mesh(pp, dp, 2, zero)
+            self.losses(*at, "--steps", "1", "--save", "state")
+            self.spoil("state", "layers.3.mlp.up.bias")
+            before = self.tensors("state")
+            check = ("--set", "optimizer.overflow_check=true")
+            self.tool("execute", PIPE, *SMALL, *at, *check, "--steps", "1", "--load", "state", "--save", "skipped")
+            self.assertEqual(self.tensors("skipped"), before)
+            self.tool("execute", PIPE, *SMALL, *at, "--steps", "1", "--load", "state", "--save", "stepped")
+            self.assertNotEqual(self.tensors("stepped"), before)
+        # And where all is finite it changes nothing.
+        self.assertEqual(self.losses(*at, "--steps", "3"), self.losses(*at, *check, "--steps", "3"))
+
     def test_complaints(self):
         self.assertIn("no complete checkpoint", self.expect(6, "execute", PIPE, "--no-db", "--load", "nothing").stderr)
         self.losses("--steps", "1", "--save", "state")

@@ -18,6 +18,8 @@ const std::vector<std::string> kZero = {
     R"({"level": 3, "reshard": false, "form": "block"})",
     R"({"level": 3, "ends": "whole"})",
     R"({"level": 3, "reduce": "step", "prefetch": 0})",
+    R"({"level": 3, "form": "fsdp"})",
+    R"({"level": 2, "form": "fsdp", "prefetch": 2})",
     R"({"level": 2})",
     R"({"level": 2, "form": "block", "prefetch": 3})",
     R"({"level": 2, "reduce": "step", "ends": "whole"})",

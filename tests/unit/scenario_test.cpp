@@ -203,6 +203,8 @@ TEST(Checks, ImpossibleCombinations) {
   EXPECT_EQ(problem({{"zero.level", "1"}, {"optimizer.kind", "none"}}).code, "ZERO");
   EXPECT_EQ(problem({{"zero.level", "3"}, {"zero.shard_ranks", "4"}, {"mesh.dp", "6"}}).help,
             "write \"shard_ranks\": 3, or remove it to shard over all of dp");
+  EXPECT_EQ(problem({{"optimizer", R"({"kind": "none", "overflow_check": true})"}}).help,
+            "write \"kind\": \"adam\", or remove \"overflow_check\"");
   EXPECT_EQ(problem({{"recompute.mode", "sqrt"}}).code, "RECOMPUTE") << "over 4 stages";
   EXPECT_EQ(problem({{"recompute", R"({"mode": "every", "every": 13})"}}).help, "write \"every\": 12, which recomputes all layers as one group");
   EXPECT_EQ(problem({{"recompute.every", "2"}}).text, "\"mode\": \"every\" and \"every\" belong together");

@@ -26,7 +26,7 @@ struct Case {
   bool tied = true;
 };
 
-Schedule compiled(const Case& c) {
+Schedule compiled(const Case& c, const std::vector<Override>& overrides = {}) {
   const std::string mode = c.recompute == kEveryTwo ? c.recompute : "\"" + c.recompute + "\"";
   return compile(
       parse_scenario(fmt::format(R"({{"format": 1, "model": {{"family": "gpt", "positions": 32, "layers": {}, "hidden": 60, "heads": 4,
@@ -34,7 +34,7 @@ Schedule compiled(const Case& c) {
  "mesh": {{"pp": {}, "dp": {}}}, "batch": {{"micro_batches": {}, "sequence_length": 16}}, "zero": {{{}}}, "recompute": {{"mode": {}}},
  "precision": {{"compute": "{}", "gradient": "{}"}}, "schedule": {{"order": "{}"}}, "machine": {{"preset": "cpu"}}}})",
                                  c.layers, c.tied, c.pp, c.dp, c.micro_batches, c.zero, mode, c.compute, c.gradient, c.order),
-                     "zero.json"));
+                     "zero.json", overrides));
 }
 
 std::string problems_of(const Schedule& schedule) {
@@ -287,6 +287,32 @@ TEST(ZeroTimes, ForwardAndSerialBackwardAreTheirSums) {
   }
 }
 
+// specs/schedules.md 5.2, equal groups: forward a + f + (G-1) max(a, f); backward with all groups resharded a + b + k + (G-1) max(a, b, k).
+TEST(ZeroTimes, FsdpClosedForms) {
+  test::Random random(9);
+  for (int round = 0; round < 300; ++round) {
+    const auto draw = [&] { return static_cast<std::int64_t>(1 + random.below(1000)); };
+    const std::int64_t a = round == 0 ? 2 : draw(), f = round == 0 ? 3 : draw(), b = round == 0 ? 6 : draw(), k = round == 0 ? 4 : draw();
+    Case c;
+    c.layers = round == 0 ? 4 : 2 + static_cast<int>(random.below(7));
+    c.recompute = "none";
+    c.zero = R"("level": 3, "ends": "whole", "form": "fsdp")";
+    Schedule s = compiled(c);
+    const auto end_with = [&](std::int64_t forward) {
+      state_times(s, [&](int) { return Times{a, forward, forward + b, k}; });
+      const Trace trace = simulated(s);
+      return std::pair{forward_end(s, trace), ns(trace.makespan)};
+    };
+    EXPECT_EQ(end_with(f).first, a + f + (c.layers - 1) * std::max(a, f));
+    // Without forward times the backward's first gather begins when the forward ends.
+    const auto [forward, all] = end_with(0);
+    EXPECT_EQ(all - forward, a + b + k + (c.layers - 1) * std::max({a, b, k})) << a << " " << b << " " << k << " G " << c.layers;
+    if (round == 0) {
+      EXPECT_EQ(all - forward, 30);
+    }
+  }
+}
+
 // How many buffers of a category that some op of a block makes are busy at once: from the start (or the issue) of their first op to the
 // end of their last.
 enum class Clock : std::uint8_t { Device, Host };
@@ -440,6 +466,8 @@ const char* const kVariants[] = {R"("level": 3)",
                                  R"("level": 3, "reshard": false)",
                                  R"("level": 3, "ends": "whole")",
                                  R"("level": 3, "prefetch": 0)",
+                                 R"("level": 3, "form": "fsdp")",
+                                 R"("level": 2, "form": "fsdp")",
                                  R"("level": 3, "reduce": "step", "prefetch": 3)",
                                  R"("level": 3, "shard_ranks": 2)",
                                  R"("level": 2)",
@@ -495,6 +523,34 @@ TEST(ZeroProgram, EveryDependencyThatGuardsABufferIsMissed) {
     EXPECT_GT(found, 20u) << zero;
     EXPECT_LT(redundant, 16u) << zero;
   }
+}
+
+// Section 8: a kernel per gradient group, one flag over all ranks, a read by the host; then every optimizer op is guarded.
+TEST(OverflowCheck, GuardsEveryOptimizerOp) {
+  for (const char* zero : {R"("level": 0)", R"("level": 1)", R"("level": 3)"})
+    for (const int pp : {1, 2}) {
+      Case c;
+      c.zero = zero;
+      c.pp = pp;
+      const Schedule s = compiled(c, {{"optimizer.overflow_check", "true"}});
+      EXPECT_EQ(problems_of(s), "") << zero;
+      std::size_t steps = 0, checks = 0, flags = 0;
+      for (const Op& op : s.ops) {
+        const bool adam = s.name(op.label.segment) == "adam", check = s.name(op.label.segment) == "check";
+        EXPECT_EQ(op.guard.valid(), adam);
+        steps += adam ? 1 : 0;
+        checks += check && std::holds_alternative<Compute>(op.body) ? 1 : 0;
+        flags += check && std::holds_alternative<AllReduce>(op.body) ? 1 : 0;
+      }
+      EXPECT_EQ(checks, steps);
+      EXPECT_EQ(flags, s.programs.size());
+      SimulateOptions overflow;
+      overflow.guard_value = false;
+      Schedule timed = s;
+      for (Op& op : timed.ops) op.given = Duration(s.name(op.label.segment) == "adam" ? 1000 : 0);
+      EXPECT_EQ(ns(simulate(timed, StatedCosts(), nullptr, overflow).makespan), 0);
+      EXPECT_GT(ns(simulate(timed, StatedCosts(), nullptr).makespan), 0);
+    }
 }
 
 TEST(ZeroProgram, ASplitBackwardIsRefused) {
