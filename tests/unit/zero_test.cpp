@@ -308,5 +308,20 @@ TEST(ZeroText, AShardedBufferIsPrintedAndRead) {
   EXPECT_EQ(parse_schedule(print_schedule(s), "again.sched"), s);
 }
 
+std::string verdict_on(const std::string& buffer, const std::string& access) {
+  return problems_of(
+      parse_schedule("mesh dp 4\ncomm zero axes dp\nlayout l\n  tensor w fp32 10 at 0B\nprogram p ranks all\n  lane compute compute\n"
+                     "  buffer s param " +
+                         buffer + " layout l shard zero resident\n  0 compute U adam " + access + " lane compute\n",
+                     "shard.sched"));
+}
+
+TEST(ZeroText, AShardHoldsItsShareAndNoTensors) {
+  EXPECT_EQ(verdict_on("12B", "update s"), "") << "12 + 12 + 12 + 4 of 12";
+  EXPECT_EQ(verdict_on("", "update s"), "") << "left out: ten elements over four ranks";
+  EXPECT_NE(verdict_on("8B", "update s").find("32 bytes in all its shards, but its layout l ends at byte 40"), std::string::npos);
+  EXPECT_NE(verdict_on("12B", "update s[tensor w]").find("it is a shard, which holds no whole tensors"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace steptwin
