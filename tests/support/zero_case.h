@@ -1,0 +1,32 @@
+// Scenarios of a small model under ZeRO, for tests of its schedules: compiled, checked, named and timed. The text names ops of the load
+// lane after specs/bmtrain.md: AG2 gather, Z2 zero-fill, RS2 reduce-scatter of block 2.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "schedule/ir/schedule.h"
+#include "schedule/scenario.h"
+#include "traces/trace.h"
+
+namespace steptwin::test {
+
+inline const std::string kEveryTwo = R"("every", "every": 2)";  // as a recompute mode
+
+// Blocks alone unless told otherwise: BM-06 and BM-07 have neither embedding nor loss.
+struct ZeroCase {
+  std::string zero = R"("level": 3, "ends": "whole")";
+  int layers = 3, dp = 2, pp = 1, micro_batches = 1;
+  std::string recompute = "full", order = "1f1b", compute = "bf16", gradient = "fp32";
+  bool tied = true;
+};
+
+Schedule compiled(const ZeroCase& c, const std::vector<Override>& overrides = {});
+// The errors of verify, as printed; empty = sound.
+std::string problems_of(const Schedule& schedule);
+// "AG2", "Z2", "RS2" for the blocks' ops on the load lane; empty for others.
+std::string load_name(const Schedule& schedule, const Op& op);
+// With the durations that ops state alone.
+Trace simulated(const Schedule& schedule);
+
+}  // namespace steptwin::test
