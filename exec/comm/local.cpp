@@ -5,26 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "exec/comm/members.h"
 #include "schedule/base/error.h"
 
 namespace steptwin {
 namespace {
-
-struct Shard {
-  std::int64_t first = 0, bytes = 0;
-};
-Shard shard_of(std::int64_t total, std::size_t member, std::size_t members) {
-  const auto n = static_cast<std::int64_t>(members), i = static_cast<std::int64_t>(member);
-  const std::int64_t each = (total + n - 1) / n;
-  const std::int64_t first = std::min(total, i * each);
-  return {first, std::min(total, first + each) - first};
-}
-
-void need(const FlatView& view, std::int64_t bytes, const char* what, std::size_t member) {
-  if (view.bytes() >= bytes) return;
-  throw EnvironmentError(EnvironmentError::Kind::Device,
-                         fmt::format("member {} has {} bytes of {} where {} are needed", member, view.bytes(), what, bytes));
-}
 
 bool moves_nothing(const std::vector<MemberMemory>& members) {
   return std::all_of(members.begin(), members.end(), [](const MemberMemory& m) { return m.in.empty() && m.out.empty(); });
@@ -73,27 +58,27 @@ void all_reduce(const AllReduce& op, std::vector<MemberMemory>& members) {
 }
 
 void reduce_scatter(const ReduceScatter& op, std::vector<MemberMemory>& members) {
-  if (shard_of(op.bytes.value, 0, members.size()).bytes % size_of(op.dtype) != 0)
+  if (shard_of(op.bytes.value, 0, members.size()).size % size_of(op.dtype) != 0)
     throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("a reduce-scatter of {} bytes over {} members would cut an element",
                                                                        op.bytes.value, members.size()));
   for (std::size_t i = 0; i < members.size(); ++i) {
     need(members[i].in, op.bytes.value, "input", i);
-    need(members[i].out, shard_of(op.bytes.value, i, members.size()).bytes, "output", i);
+    need(members[i].out, shard_of(op.bytes.value, i, members.size()).size, "output", i);
   }
   Reducer reducer(members, op.dtype, Combine::Sum);
   for (std::size_t i = 0; i < members.size(); ++i) {
-    const Shard shard = shard_of(op.bytes.value, i, members.size());
-    reducer.run(shard.first, shard.bytes, {&members[i].out}, 0);
+    const ByteRange shard = shard_of(op.bytes.value, i, members.size());
+    reducer.run(shard.first, shard.size, {&members[i].out}, 0);
   }
 }
 
 void all_gather(const AllGather& op, std::vector<MemberMemory>& members) {
   for (std::size_t i = 0; i < members.size(); ++i) {
-    const Shard shard = shard_of(op.bytes.value, i, members.size());
-    need(members[i].in, shard.bytes, "input", i);
+    const ByteRange shard = shard_of(op.bytes.value, i, members.size());
+    need(members[i].in, shard.size, "input", i);
     for (std::size_t j = 0; j < members.size(); ++j) {
       need(members[j].out, op.bytes.value, "output", j);
-      copy_bytes(members[i].in, 0, members[j].out, shard.first, shard.bytes);
+      copy_bytes(members[i].in, 0, members[j].out, shard.first, shard.size);
     }
   }
 }
@@ -155,12 +140,8 @@ FlatView::Stretch FlatView::from(std::int64_t at) const {
 }
 
 void copy_bytes(const FlatView& from, std::int64_t from_at, const FlatView& to, std::int64_t to_at, std::int64_t bytes) {
-  while (bytes > 0) {
-    const FlatView::Stretch source = from.from(from_at), target = to.from(to_at);
-    const std::int64_t size = std::min({bytes, source.bytes, target.bytes});
-    if (source.data != target.data) std::memmove(target.data, source.data, static_cast<std::size_t>(size));
-    from_at += size, to_at += size, bytes -= size;
-  }
+  each_stretch(from, from_at, to, to_at, bytes,
+               [](std::byte* target, const std::byte* source, std::size_t size) { std::memmove(target, source, size); });
 }
 
 void communicate(const OpBody& body, std::vector<MemberMemory>& members) {

@@ -1,29 +1,18 @@
 // The door of the CPU execution module.
-#include <fmt/format.h>
-
-#include <cstdlib>
-
 #include "exec/cpu/execution.h"
 #include "exec/cpu/plain_model.h"
 #include "exec/cpu/workspace_meter.h"
+#include "exec/environment_json.h"
 
 namespace steptwin {
 namespace {
 
 // The switches in force, then what the libraries say of themselves.
 std::string environment_json() {
-  std::string json = "{\"variables\": {";
-  bool first = true;
-  for (const char* name :
-       {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
-    const char* const value = std::getenv(name);
-    std::string text;
-    for (const char* c = value == nullptr ? "" : value; *c != '\0'; ++c)
-      if (*c != '"' && *c != '\\' && static_cast<unsigned char>(*c) >= 0x20) text += *c;
-    json += fmt::format("{}\"{}\": {}", first ? "" : ", ", name, value == nullptr ? "null" : "\"" + text + "\"");
-    first = false;
-  }
-  return json + "}, \"library\": " + library_versions() + "}";
+  return "{\"variables\": " +
+         environment_variables_json({"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA",
+                                     "DNNL_MAX_CPU_ISA"}) +
+         ", \"library\": " + library_versions() + "}";
 }
 
 class CpuBackend final : public Backend {

@@ -106,7 +106,7 @@ void CudaExecution::harvest(std::uint32_t index, std::uint32_t step) {
   const std::uint32_t slot = step % kSlots;
   await(rank.whole[slot]);
   progress_ = std::chrono::steady_clock::now();
-  end_uses(rank, false);
+  end_uses(rank);
   rank.memory->deliver(slot);
   const auto since_base = [&](cudaEvent_t event) {
     float ms = 0;
@@ -131,10 +131,10 @@ void CudaExecution::harvest(std::uint32_t index, std::uint32_t step) {
 }
 
 // Uses end in the order of their events only per lane, so all are looked at.
-void CudaExecution::end_uses(Rank& rank, bool all) {
+void CudaExecution::end_uses(Rank& rank) {
   BufferPool& pool = memories_[static_cast<std::size_t>(&rank - ranks_.data())].pool();
   std::erase_if(rank.uses, [&](const auto& use) {
-    if (!all && cudaEventQuery(use.first) == cudaErrorNotReady) return false;
+    if (cudaEventQuery(use.first) == cudaErrorNotReady) return false;
     for (BufferPool::Block* block : use.second) pool.end_use(block);
     return true;
   });

@@ -59,7 +59,7 @@ class CudaExecution {
   void step_enqueued(std::uint32_t index, std::uint32_t step, const OpTimes* times);
   void harvest(std::uint32_t index, std::uint32_t step);
   void await(EventHandle event);
-  void end_uses(Rank& rank, bool all);
+  void end_uses(Rank& rank);
   void drive();
   void put(const Task& task);
   std::vector<RunFact> facts() const;

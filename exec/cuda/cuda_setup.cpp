@@ -143,7 +143,7 @@ void CudaExecution::set_up_rank(std::uint32_t index) {
   } catch (...) {
     rethrow_from(fmt::format("rank {} failed while allocating its resident buffers", matching_.ranks[index].rank.value));
   }
-  memories_.back().pool().before_allocation([this, index] { end_uses(ranks_[index], false); });
+  memories_.back().pool().before_allocation([this, index] { end_uses(ranks_[index]); });
 }
 
 }  // namespace steptwin

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "exec/comm/members.h"
 #include "exec/cuda/cuda_check.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/transport.h"
@@ -16,30 +17,10 @@ namespace {
 
 using Members = std::vector<TransportMember>;
 
-void need(const FlatView& view, std::int64_t bytes, const char* what, std::size_t member) {
-  if (view.bytes() < bytes)
-    throw EnvironmentError(EnvironmentError::Kind::Device,
-                           fmt::format("member {} has {} bytes of {} where {} are needed", member, view.bytes(), what, bytes));
-}
-
-struct Range {
-  std::int64_t first = 0, bytes = 0;
-};
-Range shard_of(std::int64_t total, std::size_t member, std::size_t members) {
-  const auto n = static_cast<std::int64_t>(members), i = static_cast<std::int64_t>(member), each = (total + n - 1) / n;
-  const std::int64_t first = std::min(total, i * each);
-  return {first, std::min(total, first + each) - first};
-}
-
 void copy(const FlatView& from, std::int64_t from_at, const FlatView& to, std::int64_t to_at, std::int64_t bytes, cudaStream_t stream) {
-  while (bytes > 0) {
-    const FlatView::Stretch source = from.from(from_at), target = to.from(to_at);
-    const std::int64_t size = std::min({bytes, source.bytes, target.bytes});
-    if (source.data != target.data)
-      cuda_check(cudaMemcpyAsync(target.data, source.data, static_cast<std::size_t>(size), cudaMemcpyDefault, stream),
-                 "copy between ranks");
-    from_at += size, to_at += size, bytes -= size;
-  }
+  each_stretch(from, from_at, to, to_at, bytes, [stream](std::byte* target, const std::byte* source, std::size_t size) {
+    cuda_check(cudaMemcpyAsync(target, source, size, cudaMemcpyDefault, stream), "copy between ranks");
+  });
 }
 
 class LocalTransport final : public Transport {
@@ -100,12 +81,12 @@ class LocalTransport final : public Transport {
   }
 
   // Bytes [range) of every input combined into `outputs` at out_at, on one stream.
-  void combine(const Members& members, Range range, DType type, bool maximum, const std::vector<const FlatView*>& outputs,
+  void combine(const Members& members, ByteRange range, DType type, bool maximum, const std::vector<const FlatView*>& outputs,
                std::int64_t out_at, cudaStream_t stream) {
-    while (range.bytes > 0) {
+    while (range.size > 0) {
       kernels::CombineArguments a{};
       a.type = type, a.maximum = maximum;
-      std::int64_t size = range.bytes;
+      std::int64_t size = range.size;
       for (const TransportMember& member : members) {
         const FlatView::Stretch in = member.memory.in.from(range.first);
         a.from[a.inputs++] = in.data;
@@ -120,7 +101,7 @@ class LocalTransport final : public Transport {
       if (a.n == 0) throw EnvironmentError(EnvironmentError::Kind::Device, "a reduction would cut an element");
       kernels::combine(a, stream);
       size = a.n * size_of(type);
-      range.first += size, range.bytes -= size, out_at += size;
+      range.first += size, range.size -= size, out_at += size;
     }
   }
 
@@ -141,8 +122,8 @@ class LocalTransport final : public Transport {
       outputs.push_back(&members[i].memory.out);
     }
     for (std::size_t i = 0; i < members.size(); ++i) {
-      const Range part = shard_of(elements, i, members.size());
-      combine(members, {part.first * size, part.bytes * size}, op.dtype, op.reduction == AllReduce::Reduction::Max, outputs,
+      const ByteRange part = shard_of(elements, i, members.size());
+      combine(members, {part.first * size, part.size * size}, op.dtype, op.reduction == AllReduce::Reduction::Max, outputs,
               part.first * size, members[i].stream);
     }
   }
@@ -150,9 +131,9 @@ class LocalTransport final : public Transport {
   void reduce_scatter(const ReduceScatter& op, const Members& members) {
     check_members(members);
     for (std::size_t i = 0; i < members.size(); ++i) {
-      const Range shard = shard_of(op.bytes.value, i, members.size());
+      const ByteRange shard = shard_of(op.bytes.value, i, members.size());
       need(members[i].memory.in, op.bytes.value, "input", i);
-      need(members[i].memory.out, shard.bytes, "output", i);
+      need(members[i].memory.out, shard.size, "output", i);
       combine(members, shard, op.dtype, false, {&members[i].memory.out}, 0, members[i].stream);
     }
   }
@@ -161,9 +142,9 @@ class LocalTransport final : public Transport {
     for (std::size_t i = 0; i < members.size(); ++i) {
       need(members[i].memory.out, op.bytes.value, "output", i);
       for (std::size_t j = 0; j < members.size(); ++j) {
-        const Range shard = shard_of(op.bytes.value, j, members.size());
-        need(members[j].memory.in, shard.bytes, "input", j);
-        copy(members[j].memory.in, 0, members[i].memory.out, shard.first, shard.bytes, members[i].stream);
+        const ByteRange shard = shard_of(op.bytes.value, j, members.size());
+        need(members[j].memory.in, shard.size, "input", j);
+        copy(members[j].memory.in, 0, members[i].memory.out, shard.first, shard.size, members[i].stream);
       }
     }
   }

@@ -7,12 +7,11 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
-#include <cstdlib>
-
 #include "exec/cpu/plain_model.h"
 #include "exec/cuda/cuda_check.h"
 #include "exec/cuda/cuda_execution.h"
 #include "exec/cuda/lane_guard.h"
+#include "exec/environment_json.h"
 #include "schedule/base/error.h"
 
 namespace steptwin {
@@ -29,13 +28,10 @@ namespace {
 
 // The switches in force, then what device and libraries say of themselves.
 std::string environment_json() {
-  std::string json = "{\"variables\": {";
-  for (const char* name : {"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "NCCL_NVLS_ENABLE", "NCCL_LAUNCH_ORDER_IMPLICIT",
-                           "PYTORCH_CUDA_ALLOC_CONF"}) {
-    const char* const value = std::getenv(name);
-    json += fmt::format("{}\"{}\": {}", json.back() == '{' ? "" : ", ", name, value == nullptr ? "null" : fmt::format("\"{}\"", value));
-  }
-  json += "}, \"library\": " + library_versions();
+  std::string json = "{\"variables\": " +
+                     environment_variables_json({"CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "NCCL_NVLS_ENABLE",
+                                                 "NCCL_LAUNCH_ORDER_IMPLICIT", "PYTORCH_CUDA_ALLOC_CONF"}) +
+                     ", \"library\": " + library_versions();
   int count = 0, driver = 0, runtime = 0, nccl = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) cudaGetLastError(), count = 0;
   cudaDriverGetVersion(&driver);

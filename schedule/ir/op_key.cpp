@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 namespace steptwin {
-namespace {
 
-const char* kind_word(Kernel::Kind kind) {
+const char* name_of(Kernel::Kind kind) {
   switch (kind) {
     case Kernel::Kind::MatMul:
       return "matmul";
@@ -17,10 +16,8 @@ const char* kind_word(Kernel::Kind kind) {
   return "?";
 }
 
-}  // namespace
-
 std::string kernel_text(const Kernel& k) {
-  return fmt::format("{} {} {} {} {} {} {} {}", kind_word(k.kind), name_of(k.dtype), k.batch, k.m, k.n, k.k, k.flops.value, k.bytes.value);
+  return fmt::format("{} {} {} {} {} {} {} {}", name_of(k.kind), name_of(k.dtype), k.batch, k.m, k.n, k.k, k.flops.value, k.bytes.value);
 }
 
 std::vector<std::string> kernel_texts(const Work& work) {

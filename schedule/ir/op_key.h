@@ -11,6 +11,8 @@
 
 namespace steptwin {
 
+const char* name_of(Kernel::Kind kind);  // "matmul", "attention", "stream"; also in the text form
+
 // "matmul fp32 1 256 768 256 100663296 1311744": kind, type, batch, m, n, k, flops, bytes.
 std::string kernel_text(const Kernel& kernel);
 std::vector<std::string> kernel_texts(const Work& work);

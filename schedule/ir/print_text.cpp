@@ -1,6 +1,7 @@
 #include <set>
 #include <utility>
 
+#include "schedule/ir/op_key.h"
 #include "schedule/ir/text.h"
 #include "schedule/ir/text_rules.h"
 
@@ -8,18 +9,6 @@ namespace steptwin {
 namespace {
 
 constexpr std::size_t kNamesLineWidth = 110;
-
-const char* kernel_word(Kernel::Kind kind) {
-  switch (kind) {
-    case Kernel::Kind::MatMul:
-      return "matmul";
-    case Kernel::Kind::Attention:
-      return "attention";
-    case Kernel::Kind::Stream:
-      return "stream";
-  }
-  return "?";
-}
 
 template <class T>
 std::vector<std::int64_t> numbers(const std::vector<T>& values) {
@@ -127,7 +116,7 @@ class SchedulePrinter {
     out_ += "work w", append_number(out_, index);
     out_ += '\n';
     for (const Kernel& kernel : s_.works[index].kernels) {
-      out_ += "  ", out_ += kernel_word(kernel.kind);
+      out_ += "  ", out_ += name_of(kernel.kind);
       out_ += ' ', out_ += name_of(kernel.dtype);
       append_field(" batch ", kernel.batch, 1);
       append_field(" m ", kernel.m, 0);
