@@ -52,6 +52,7 @@ class Simulation {
       shared_.compute_slots = static_cast<std::uint32_t>(std::max(machine->host.compute_slots, 0));
       shared_.slot_scope = machine->host.slot_scope;
       shared_.turnaround = ns(machine->host.turnaround);
+      shared_.contention = machine->host.compute_contention;
     }
     const Bytes capacity = machine == nullptr ? Bytes(0) : machine->device.memory;
     for (const MemoryPlan& plan : plans_) requests_.push_back(first_over_capacity(schedule, plan, Space::Device, capacity));
@@ -78,7 +79,8 @@ class Simulation {
 
  private:
   bool shares_between_ranks() const {
-    return machine_ != nullptr && (machine_->sharing == LinkSharing::Fair || machine_->host.compute_slots > 0);
+    return machine_ != nullptr &&
+           (machine_->sharing == LinkSharing::Fair || machine_->host.compute_slots > 0 || machine_->host.compute_contention > 0);
   }
 
   // A model that promises measured times says, once, what it could not find.

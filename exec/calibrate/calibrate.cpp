@@ -34,15 +34,14 @@ double seconds_of(clockid_t clock) {
 
 double us(Duration duration) { return static_cast<double>(ns(duration)) / 1e3; }
 
-// What serialises the ranks. Ranks that share a GPU without partitions: a large kernel fills it, so one at a time.
+// What serialises the ranks. Those of a GPU do not take turns: they slow each other.
 std::pair<int, const char*> slots_of(const ExecuteOptions& execute) {
   switch (execute.mode) {
     case ExecutionMode::Interp: return {1, "interp: one thread does everything"};
     case ExecutionMode::Threads: return {static_cast<int>(execute.compute_slots), "threads: a worker per rank and lane"};
     case ExecutionMode::Streams: break;
   }
-  if (execute.partitions > 0) return {0, "streams: every rank has its own multiprocessors"};
-  return {1, "streams: the ranks of a GPU share its multiprocessors"};
+  return {0, "streams: the ranks of a GPU run side by side"};
 }
 
 void set_slots(Host& host, const ExecuteOptions& execute, const Timing& turnaround, std::map<std::string, std::string>& sources) {
@@ -56,6 +55,17 @@ void set_slots(Host& host, const ExecuteOptions& execute, const Timing& turnarou
                                        ? fmt::format("measured: median of {} steps {:.1f} us, p10 {:.1f}, p90 {:.1f}", turnaround.samples,
                                                      us(turnaround.median), us(turnaround.p10), us(turnaround.p90))
                                        : "part of what a worker measures";
+}
+
+void set_contention(Host& host, const ExecuteOptions& execute, double contention, std::map<std::string, std::string>& sources) {
+  host.compute_contention = contention;
+  if (execute.mode != ExecutionMode::Streams) {
+    sources["/host/compute_contention"] = "ranks take turns";
+  } else if (contention > 0) {
+    sources["/host/compute_contention"] = "measured: times against how many other ranks computed meanwhile";
+  } else {
+    sources["/host/compute_contention"] = "not measured: always as many ranks computed at a time";
+  }
 }
 
 }  // namespace
@@ -97,6 +107,7 @@ Machine Calibration::machine(const std::string& backend) const {
   tabulator_.fill(tables);
   machine.name += "_measured";
   set_slots(machine.host, execute_, tabulator_.turnaround(), machine.sources);
+  set_contention(machine.host, execute_, tabulator_.contention(), machine.sources);
   return machine;
 }
 

@@ -57,6 +57,7 @@ Json host_json(const Host& h) {
           {"ranks_per_thread", h.ranks_per_thread},
           {"compute_slots", h.compute_slots},
           {"slot_scope", h.slot_scope == SlotScope::Everything ? "everything" : "compute"},
+          {"compute_contention", h.compute_contention},
           {"turnaround_us", us(h.turnaround)},
           {"pinned_memory_gib", gib(h.pinned_memory)},
           {"pageable_memory_gib", gib(h.pageable_memory)}};
