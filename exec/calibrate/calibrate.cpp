@@ -17,11 +17,15 @@ std::vector<std::uint32_t> nodes_of(const Machine& machine, const Schedule& sche
   return nodes;
 }
 
-Machine one_node(Machine base) {
+Machine one_node(Machine base, const ExecuteOptions& execute) {
   base.devices_per_node = kRanksOfOneProcess;
   base.nodes.reset();
   base.sharing = LinkSharing::None;
   base.measured.reset();
+  if (execute.mode == ExecutionMode::Streams && (execute.transport == TransportChoice::Local || execute.partitions > 0)) {
+    base.ranks_per_device = kRanksOfOneProcess;
+    base.sources["/ranks_per_device"] = "calibration: transport local, all ranks on one GPU";
+  }
   base.sources["/devices_per_node"] = "calibration: all ranks run in one process";
   return base;
 }
@@ -71,7 +75,7 @@ void set_contention(Host& host, const ExecuteOptions& execute, double contention
 }  // namespace
 
 Calibration::Calibration(Machine base, ExecuteOptions execute, std::vector<CalibrationSubject> subjects)
-    : base_(one_node(std::move(base))), execute_(std::move(execute)), subjects_(std::move(subjects)), tabulator_(execute_.mode) {
+    : base_(one_node(std::move(base), execute)), execute_(std::move(execute)), subjects_(std::move(subjects)), tabulator_(execute_.mode) {
   for (const CalibrationSubject& subject : subjects_)
     matchings_.push_back(match(subject.schedule, Folding::None, nodes_of(base_, subject.schedule)));
 }

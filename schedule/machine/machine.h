@@ -65,7 +65,8 @@ enum class LinkSharing { None, Fair };  // Fair: concurrent transfers of a rank'
 struct Machine {
   std::string name;
   Device device;
-  int devices_per_node = 8;
+  int devices_per_node = 8;      // where ranks share a device: ranks per node
+  int ranks_per_device = 1;      // ranks r with the same r / ranks_per_device share its memory
   std::optional<int> nodes;      // unset: as many as the mesh needs
   Link intra_node;               // between devices of one node
   Link inter_node;               // between nodes, per device (one NIC each)

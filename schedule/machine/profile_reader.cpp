@@ -152,7 +152,7 @@ void collect_sources(const JsonNode& section, JsonProblems& problems, std::map<s
 }  // namespace
 
 const std::vector<std::string>& machine_figure_keys() {
-  static const std::vector<std::string> kKeys = {"devices_per_node", "nodes",     "device",       "intra_node", "inter_node",
+  static const std::vector<std::string> kKeys = {"devices_per_node", "ranks_per_device", "nodes", "device",       "intra_node", "inter_node",
                                                  "copy_up",          "copy_down", "link_sharing", "host",       "disk"};
   return kKeys;
 }
@@ -170,6 +170,7 @@ Machine read_machine(const JsonNode& root, JsonProblems& problems) {
   machine.name = o.string("name").value_or("");
   machine.device = read_device(o.object("device"));
   machine.devices_per_node = static_cast<int>(o.integer("devices_per_node", {1, 1 << 20}).value_or(8));
+  machine.ranks_per_device = static_cast<int>(o.integer("ranks_per_device", {1, 1 << 20}).value_or(1));
   if (const auto nodes = o.integer("nodes", {1, 1 << 22})) machine.nodes = static_cast<int>(*nodes);
   machine.intra_node = read_link(o.object("intra_node"));
   machine.inter_node = read_link(o.object("inter_node"));

@@ -64,7 +64,7 @@ Json host_json(const Host& h) {
 }
 
 Json machine_json(const Machine& m) {
-  Json out = {{"format", 1}, {"name", m.name}, {"devices_per_node", m.devices_per_node}};
+  Json out = {{"format", 1}, {"name", m.name}, {"devices_per_node", m.devices_per_node}, {"ranks_per_device", m.ranks_per_device}};
   if (m.nodes) out["nodes"] = *m.nodes;
   out["device"] = device_json(m.device);
   out["intra_node"] = link_json(m.intra_node);
