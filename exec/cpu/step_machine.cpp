@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "exec/cpu/failure.h"
+#include "exec/present.h"
 #include "schedule/base/error.h"
 #include "schedule/ir/text.h"
 
@@ -27,6 +28,7 @@ bool is_work(Kind kind) {
 StepMachine::StepMachine(const Schedule& schedule, const Matching& matching, const std::vector<InstructionList>& lists,
                          std::vector<RankMemory>& memories, std::uint32_t steps, Hooks hooks)
     : schedule_(schedule), matching_(matching), memories_(memories), steps_(steps), hooks_(std::move(hooks)) {
+  for (const Communicator& comm : schedule.communicators) comms_.push_back(expand(schedule.mesh, comm));
   if (!hooks_.op_ended) hooks_.op_ended = [this](std::uint32_t rank, std::uint32_t op) { memories_[rank].end_op(op); };
   ranks_.resize(matching.ranks.size());
   instances_.resize(matching.instances.size());
@@ -261,6 +263,7 @@ void StepMachine::post_message(std::uint32_t rank, std::uint32_t op) {
   const OpNode& node = r.tables->nodes[op];
   const Counterpart& peer = r.sim->counterparts[node.channel];
   ++r.channels[node.channel].count;
+  if (peer.rank == kElsewhere) return transfers_.push_back({rank, op, node.lane, true});
   if (peer.rank == Counterpart::kNobody || ranks_[peer.rank].step != r.step) return;
   if (ranks_[peer.rank].channels[peer.channel].count > node.sequence) transfers_.push_back({rank, op, node.lane, true});
 }
@@ -285,14 +288,35 @@ std::vector<TransferEnd> StepMachine::ends_of(const Task& task) const {
   const Counterpart& peer = r.sim->counterparts[node.channel];
   std::vector<TransferEnd> ends;
   if (node.kind == OpNode::Kind::Message) {
-    ends = {{task.rank, task.op}, {peer.rank, ranks_[peer.rank].tables->channels[peer.channel].ops[node.sequence]}};
-    if (!r.tables->channels[node.channel].send) std::swap(ends[0], ends[1]);
-    return ends;
+    const std::uint32_t own = r.tables->channels[node.channel].send ? 0 : 1;
+    ends.push_back({task.rank, task.op, own});
+    if (peer.rank != kElsewhere)
+      ends.push_back({peer.rank, ranks_[peer.rank].tables->channels[peer.channel].ops[node.sequence], 1 - own});
+  } else {
+    const CommInstances& comm = comms_[r.tables->channels[node.channel].comm.value];
+    for (const InstanceMember& member : matching_.instances[peer.rank].members)
+      ends.push_back({member.rank, ranks_[member.rank].tables->channels[member.channel].ops[node.sequence],
+                      comm.member_of[matching_.ranks[member.rank].rank.value]});
   }
-  for (const InstanceMember& member : matching_.instances[peer.rank].members)
-    ends.push_back({member.rank, ranks_[member.rank].tables->channels[member.channel].ops[node.sequence]});
-  std::sort(ends.begin(), ends.end(), [](const TransferEnd& a, const TransferEnd& b) { return a.rank < b.rank; });
+  std::sort(ends.begin(), ends.end(), [](const TransferEnd& a, const TransferEnd& b) { return a.member < b.member; });
   return ends;
+}
+
+TransferName StepMachine::name_of(const Task& task) const {
+  const RankState& r = ranks_[task.rank];
+  const OpNode& node = r.tables->nodes[task.op];
+  const Channel& channel = r.tables->channels[node.channel];
+  const CommInstances& comm = comms_[channel.comm.value];
+  TransferName name{channel.comm.value, comm.instance_of[r.sim->rank.value], 0, 0, 2, r.step, node.sequence};
+  const auto size = static_cast<std::uint32_t>(comm.members[name.instance].size());
+  if (channel.collective) {
+    name.members = size;
+    return name;
+  }
+  name.sender = comm.member_of[r.sim->rank.value];
+  name.receiver = r.tables->peers[channel.peer_slot].second.resolve(name.sender, size);
+  if (!channel.send) std::swap(name.sender, name.receiver);
+  return name;
 }
 
 // ---- tasks ------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "exec/cpu/failure.h"
+#include "exec/cpu/finish_run.h"
 #include "exec/cuda/cuda_check.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/lane_guard.h"
@@ -289,14 +290,8 @@ ExecutionResult CudaExecution::run() {
   const auto times = timeline_->times();
   for (std::uint32_t r = 0; r < ranks_.size(); ++r)
     for (std::uint32_t step = 0; step < times[r].size(); ++step) recorder_->step_done(r, step, times[r][step].data());
-  ExecutionResult result;
-  const Outcome end = outcome();
-  result.trace = recorder_->finish(end, machine_->ops_done());
+  ExecutionResult result = finish_run(schedule_, options_, matching_, *training_, *recorder_, {outcome(), machine_->ops_done(), start_});
   result.trace.engine = "cuda";
-  if (end.status == Status::Ok) result.losses = training_->losses();
-  result.gradients = training_->gradients();
-  result.parameters = training_->parameters();
-  result.allocated = recorder_->allocated();
   result.facts = facts();
   return result;
 }
