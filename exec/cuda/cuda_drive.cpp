@@ -54,6 +54,7 @@ void CudaExecution::watch() {
   using std::chrono::steady_clock;
   constexpr std::chrono::seconds kGrace{2}, kPatience{20};
   std::optional<steady_clock::time_point> since;
+  std::thread aborter;
   while (!driven_) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     const auto moment = steady_clock::now();
@@ -68,12 +69,13 @@ void CudaExecution::watch() {
     if (!since) since = moment;
     if (!aborting_ && moment - *since > kGrace) {
       aborting_ = true;
-      transport_->abort();
+      aborter = std::thread([this] { transport_->abort(); });
     }
     if (moment - *since < kPatience) continue;
     fmt::print(stderr, "error: the device does not answer although its communicators were aborted; this process ends without it\n");
     std::_Exit(7);
   }
+  if (aborter.joinable()) aborter.join();
 }
 
 // Throws when the run is over, for those who wait outside the lock.

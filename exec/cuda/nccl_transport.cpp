@@ -57,6 +57,21 @@ std::byte* dense(const FlatView& view, std::int64_t bytes, const char* what) {
   return stretch.data;
 }
 
+// Inputs and outputs of an op that works element by element on several buffers, buffer by buffer; alike at all members, whose ops are.
+struct Pieces {
+  std::byte *in = nullptr, *out = nullptr;
+  std::int64_t bytes = 0;
+};
+std::vector<Pieces> pieces_of(const MemberMemory& memory, std::int64_t bytes) {
+  const auto &in = memory.in.stretches(), &out = memory.out.stretches();
+  const bool alike = std::equal(in.begin(), in.end(), out.begin(), out.end(), [](const auto& a, const auto& b) { return a.bytes == b.bytes; });
+  if (!alike || memory.in.bytes() != bytes) return {{dense(memory.in, bytes, "input"), dense(memory.out, bytes, "output"), bytes}};
+  std::vector<Pieces> pieces;
+  for (std::size_t i = 0; i < in.size(); ++i)
+    if (in[i].bytes > 0) pieces.push_back({in[i].data, out[i].data, in[i].bytes});
+  return pieces;
+}
+
 std::size_t count_of(std::int64_t bytes, DType type, std::int64_t parts) {
   if (bytes % (size_of(type) * parts) != 0)
     throw EnvironmentError(EnvironmentError::Kind::Device,
@@ -83,10 +98,13 @@ class NcclTransport final : public Transport {
   std::string name() const override { return "nccl"; }
   bool can_hang() const override { return true; }
 
+  // All at once: an abort waits for its device, where kernels of another communicator may still wait for their peers.
   void abort() override {
     if (aborted_.exchange(true)) return;
+    std::vector<std::thread> threads;
     for (auto& by_rank : comms_)
-      for (auto& [rank, comm] : by_rank) ncclCommAbort(comm);
+      for (auto& entry : by_rank) threads.emplace_back([comm = entry.second] { ncclCommAbort(comm); });
+    for (std::thread& thread : threads) thread.join();
   }
 
   void move(const std::vector<Transfer>& transfers) override {
@@ -188,9 +206,9 @@ class NcclTransport final : public Transport {
         Overloaded{
             [&](const AllReduce& op) {
               const auto sum = op.reduction == AllReduce::Reduction::Max ? ncclMax : ncclSum;
-              nccl_check(ncclAllReduce(dense(m.memory.in, op.bytes.value, "input"), dense(m.memory.out, op.bytes.value, "output"),
-                                       count_of(op.bytes.value, op.dtype, 1), type_of(op.dtype), sum, c, m.stream),
-                         "all-reduce", c);
+              for (const Pieces& piece : pieces_of(m.memory, op.bytes.value))
+                nccl_check(ncclAllReduce(piece.in, piece.out, count_of(piece.bytes, op.dtype, 1), type_of(op.dtype), sum, c, m.stream),
+                           "all-reduce", c);
             },
             [&](const ReduceScatter& op) {
               nccl_check(ncclReduceScatter(dense(m.memory.in, op.bytes.value, "input"), dense(m.memory.out, op.bytes.value / n, "output"),
