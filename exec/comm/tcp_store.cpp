@@ -148,7 +148,12 @@ class TcpKvStore final : public KvStore {
     if (launch.serves_store())
       return {EnvironmentError::Kind::Device, fmt::format("process 0 cannot serve the store of the run at {}: {}", place_, reason),
               "set MASTER_PORT, alike for all processes, to a free port of this host"};
-    return {EnvironmentError::Kind::Device, fmt::format("process {} cannot reach the store of the run: {}", launch.rank, reason),
+    const std::string text = fmt::format("process {} cannot reach the store of the run: {}", launch.rank, reason);
+    if (launch.agent_store)
+      return {EnvironmentError::Kind::Device, text,
+              fmt::format("torchrun serves it at {}; if that is of another LibTorch, start `env TORCHELASTIC_USE_AGENT_STORE=False MASTER_PORT=PORT "
+                          "steptwin ...` with it, with a free port of process 0's host", place_)};
+    return {EnvironmentError::Kind::Device, text,
             fmt::format("process 0 serves it at {} (MASTER_ADDR:MASTER_PORT): its own message says why it does not", place_)};
   }
 

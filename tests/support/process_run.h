@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -21,7 +22,7 @@ struct SharedMap {
   std::atomic<bool> broken{false};  // as if whoever serves it had died
 };
 
-class MemoryStore final : public KvStore {
+class MemoryStore : public KvStore {
   template <class Call>
   auto at(Call call) {
     if (map_->broken) throw EnvironmentError(EnvironmentError::Kind::Device, "connection reset");
@@ -70,13 +71,14 @@ struct ProcessEnd {
 };
 
 // One process per rank of the mesh; [process].
-inline std::vector<ProcessEnd> run_processes(const Schedule& schedule, const ExecuteOptions& options, std::shared_ptr<SharedMap> map) {
+using StoreOf = std::function<std::unique_ptr<KvStore>(std::uint32_t process)>;
+inline std::vector<ProcessEnd> run_processes(const Schedule& schedule, const ExecuteOptions& options, const StoreOf& store_of) {
   const auto world = static_cast<std::uint32_t>(schedule.mesh.size());
   std::vector<ProcessEnd> ends(world);
   std::vector<std::thread> threads;
   for (std::uint32_t rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
-      ProcessGroup group(launch_of(rank, world), std::make_unique<MemoryStore>(map), kTestLimits);
+      ProcessGroup group(launch_of(rank, world), store_of(rank), kTestLimits);
       try {
         group.join("a test");
         ExecuteOptions own = options;
@@ -96,6 +98,10 @@ inline std::vector<ProcessEnd> run_processes(const Schedule& schedule, const Exe
   }
   for (std::thread& thread : threads) thread.join();
   return ends;
+}
+
+inline std::vector<ProcessEnd> run_processes(const Schedule& schedule, const ExecuteOptions& options, std::shared_ptr<SharedMap> map) {
+  return run_processes(schedule, options, [map](std::uint32_t) { return std::make_unique<MemoryStore>(map); });
 }
 
 // What process 0 has, or throws.

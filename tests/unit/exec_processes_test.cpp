@@ -10,6 +10,7 @@
 #include "exec/present.h"
 #include "schedule/ir/text.h"
 #include "tests/support/process_run.h"
+#include "traces/check_trace.h"
 
 namespace steptwin {
 namespace {
@@ -97,6 +98,37 @@ TEST(Processes, nothing_of_a_run_s_data_is_left_in_the_store) {
     EXPECT_THAT(key, testing::Not(testing::StartsWith("data/")));
     EXPECT_THAT(key, testing::Not(testing::StartsWith("part/")));
   }
+}
+
+// Process 1 as if on a host of its own, whose clock is read up to 0.3 ms wrong.
+class FarStore final : public MemoryStore {
+ public:
+  using MemoryStore::MemoryStore;
+  void set(const std::string& key, std::string_view value) override {
+    MemoryStore::set(key, key == "joined/1" ? "far\x1f" "another-boot ns 1\x1f" "1\x1f" "a test" : value);
+  }
+  std::optional<std::string> find(const std::string& key) override {
+    std::optional<std::string> value = MemoryStore::find(key);
+    if (value && key.starts_with("clock/1/begin/answer")) value = std::to_string(std::stoll(*value) + 300'000);
+    if (value && key.starts_with("clock/1/end/answer")) value = std::to_string(std::stoll(*value) - 300'000);
+    return value;
+  }
+};
+
+TEST(Processes, times_of_a_clock_that_was_read_wrong_obey_the_order_all_the_same) {
+  const Schedule schedule = parse_schedule(kRing, "t");
+  const auto map = std::make_shared<SharedMap>();
+  const auto ends = test::run_processes(schedule, options_of(20), [&](std::uint32_t process) -> std::unique_ptr<KvStore> {
+    if (process == 1) return std::make_unique<FarStore>(map);
+    return std::make_unique<MemoryStore>(map);
+  });
+  const ExecutionResult& result = ends[0].result;
+  ASSERT_EQ(result.trace.outcome.status, Status::Ok);
+  for (const Diagnostic& d : check_trace(schedule, result.trace, 20)) ADD_FAILURE() << d.code << " " << d.text;
+  EXPECT_EQ(result.processes[1].host, "far");
+  EXPECT_GT(result.processes[1].clock_uncertainty, 0);
+  EXPECT_NEAR(static_cast<double>(result.processes[1].clock_offset), 300e3, static_cast<double>(result.processes[1].clock_uncertainty));
+  EXPECT_EQ(result.processes[2].clock_uncertainty, 0);
 }
 
 TEST(Processes, all_report_the_failure_that_came_first) {
