@@ -1,5 +1,5 @@
-// KvStore over c10d's TCPStore. Every call runs on a thread of the store's own, so that none blocks its caller for longer than a limit: whatever
-// listens at the other end, and whether or not that host still lives.
+// KvStore over c10d's TCPStore. Every call runs on a thread of the store's own, so that none blocks its caller for longer than a limit:
+// whatever listens at the other end, and whether or not that host still lives.
 #pragma once
 
 #include <chrono>

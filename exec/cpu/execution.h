@@ -3,7 +3,7 @@
 //             ready longest. Deterministic in its data, and one op at a time.
 //   threads   the calling thread issues; a worker per rank and lane does what its lane reaches; at most `compute_slots` compute ops at a time.
 // Both give the same bits: every op's operands and every reduction order are fixed by the schedule.
-// One of several processes (ExecuteOptions::group, interp): it runs its rank alone, and a transfer with other processes goes over their store.
+// One of several processes (ExecuteOptions::group, interp): it runs its rank alone; a transfer with others goes over their store.
 // Torch-free: compute ops go through exec/ops/compute.h.
 #pragma once
 

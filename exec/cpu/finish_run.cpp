@@ -106,8 +106,8 @@ bool Assembly::join_transfers() {
   return changed;
 }
 
-// Clocks of several hosts agree to within their uncertainty only: a time that contradicts an inequality of schedule.h is moved up to it. Times
-// only grow and no op waits for itself, so this comes to an end.
+// Clocks of several hosts agree to within their uncertainty only: a time that contradicts an inequality of schedule.h is moved up to it.
+// Times only grow and no op waits for itself, so this comes to an end.
 void Assembly::obey_order() {
   for (const RankPart& part : parts_)
     if (part.spans.size() != std::size_t{options_.steps} * program(static_cast<std::uint32_t>(&part - parts_.data())).op_count) return;
@@ -216,7 +216,8 @@ std::vector<NamedValues> Assembly::parameters() const {
     for (const auto& [buffer, own] : parts_[r].parameters) {
       const std::vector<RankId> holders = ranges.holders(r, program(r).buffers[buffer]);
       for (std::uint32_t other = 0; other < parts_.size(); ++other)
-        if (std::find(holders.begin(), holders.end(), parts_[other].rank) != holders.end()) shares[other].add(parts_[other].parameters.at(buffer));
+        if (std::find(holders.begin(), holders.end(), parts_[other].rank) != holders.end())
+          shares[other].add(parts_[other].parameters.at(buffer));
     }
     ranks.push_back(whole_tensors(shares));
   }
@@ -253,7 +254,8 @@ ExecutionResult Assembly::result(Outcome outcome, std::uint64_t ops) {
 std::string part_key(std::uint32_t process) { return fmt::format("part/{}", process); }
 
 // Process 0's: the parts of all, its own first. Nothing: the run was ended meanwhile.
-std::optional<ExecutionResult> gather(const Schedule& schedule, const ExecuteOptions& options, std::vector<RankPart> parts, const RunEnd& end) {
+std::optional<ExecutionResult> gather(const Schedule& schedule, const ExecuteOptions& options, std::vector<RankPart> parts,
+                                      const RunEnd& end) {
   ProcessGroup& group = *options.group;
   std::uint64_t ops = end.ops;
   std::vector<ProcessNote> notes{{0, group.member(0).host, 0, 0}};
@@ -285,7 +287,8 @@ void hand_over(ProcessGroup& group, const std::vector<RankPart>& parts, std::uin
   group.publish(part_key(group.launch().rank), packed);
 }
 
-ExecutionResult finish_one_of_several(const Schedule& schedule, const ExecuteOptions& options, std::vector<RankPart> parts, const RunEnd& end) {
+ExecutionResult finish_one_of_several(const Schedule& schedule, const ExecuteOptions& options, std::vector<RankPart> parts,
+                                      const RunEnd& end) {
   ProcessGroup& group = *options.group;
   ExecutionResult result;
   result.trace.outcome = end.outcome;

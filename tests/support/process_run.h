@@ -1,4 +1,5 @@
-// A run of several processes without processes: each is a thread with an execution of its own, and they know of each other only through a store.
+// A run of several processes without processes: each is a thread with an execution of its own, and they know of each other only through a
+// store.
 #pragma once
 
 #include <atomic>
@@ -32,7 +33,9 @@ class MemoryStore : public KvStore {
 
  public:
   explicit MemoryStore(std::shared_ptr<SharedMap> map) : map_(std::move(map)) {}
-  void set(const std::string& key, std::string_view value) override { at([&](auto& values) { values[key] = value; }); }
+  void set(const std::string& key, std::string_view value) override {
+    at([&](auto& values) { values[key] = value; });
+  }
   std::optional<std::string> find(const std::string& key) override {
     return at([&](auto& values) { return values.contains(key) ? std::optional(values[key]) : std::nullopt; });
   }
@@ -49,13 +52,16 @@ class MemoryStore : public KvStore {
   bool set_first(const std::string& key, std::string_view value) override {
     return at([&](auto& values) { return values.emplace(key, value).second; });
   }
-  void erase(const std::string& key) override { at([&](auto& values) { values.erase(key); }); }
+  void erase(const std::string& key) override {
+    at([&](auto& values) { values.erase(key); });
+  }
 
  private:
   std::shared_ptr<SharedMap> map_;
 };
 
-inline constexpr ProcessGroup::Limits kTestLimits{std::chrono::milliseconds(20'000), std::chrono::milliseconds(5'000), std::chrono::milliseconds(2)};
+inline constexpr ProcessGroup::Limits kTestLimits{std::chrono::milliseconds(20'000), std::chrono::milliseconds(5'000),
+                                                  std::chrono::milliseconds(2)};
 
 inline Launch launch_of(std::uint32_t rank, std::uint32_t world) {
   Launch launch;
