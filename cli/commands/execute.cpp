@@ -18,6 +18,7 @@
 #include "cli/run_record.h"
 #include "cli/signals.h"
 #include "cli/simulation.h"
+#include "traces/check_trace.h"
 
 namespace steptwin {
 
@@ -166,11 +167,22 @@ void print_result(const ExecutionRun& run, const Options& options, Session& sess
   session.out.flush();
 }
 
+// What was measured must obey the schedule, whatever the backend.
+bool obeys_schedule(const ExecutionRun& run, const Session& session) {
+  const std::vector<Diagnostic> problems = check_trace(run.prediction.subject.schedule, run.result.trace, run.steps);
+  for (const Diagnostic& problem : problems) session.messages.diagnostic(problem);
+  return problems.empty();
+}
+
 Exit judge_run(const ExecutionRun& run, const Session& session) {
   const Outcome& outcome = run.result.trace.outcome;
   if (outcome.status == Status::Deadlock) {
     session.messages.block(deadlock_text(run.result.trace));
     return Exit::Deadlock;
+  }
+  if (!obeys_schedule(run, session)) {
+    session.messages.block("error: the measured order does not obey the schedule: a fault of this backend");
+    return Exit::Bug;
   }
   for (std::size_t i = 0; i < run.result.losses.size(); ++i) {
     if (std::isfinite(run.result.losses[i])) continue;

@@ -52,17 +52,20 @@ void StepMachine::set_up_rank(std::uint32_t index, const InstructionList& list) 
 }
 
 void StepMachine::start() {
-  ranks_left_ = static_cast<std::uint32_t>(ranks_.size());
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-    ranks_[r].host_time = hooks_.now();
-    if (steps_ > 0) begin_step(r);
+  ranks_left_ = steps_ > 0 ? static_cast<std::uint32_t>(ranks_.size()) : 0;
+  for (RankState& r : ranks_) {
+    r.host_time = hooks_.now();
+    clear_step(r);
   }
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) finish_step_if_done(r);
 }
 
 void StepMachine::begin_step(std::uint32_t index) {
-  RankState& r = ranks_[index];
-  hooks_.begin_step(index, r.step);
+  ranks_[index].begun = true;
+  hooks_.begin_step(index, ranks_[index].step);
+}
+
+void StepMachine::clear_step(RankState& r) {
+  r.begun = false;
   r.cursor = 0;
   for (LaneState& lane : r.lanes) lane.position = lane.enqueued = 0;
   std::fill(r.events.begin(), r.events.end(), EventState{});
@@ -71,18 +74,14 @@ void StepMachine::begin_step(std::uint32_t index) {
   r.done.assign(r.done.size(), false);
 }
 
-// The next repetition begins when every op of this rank has ended; other ranks may be steps behind.
+// The next repetition may begin when every op of this rank has ended; other ranks may be steps behind.
 void StepMachine::finish_step_if_done(std::uint32_t index) {
   RankState& r = ranks_[index];
-  while (r.step < steps_ && r.cursor == r.list->instructions.size() && r.in_flight == 0 &&
-         std::all_of(r.lanes.begin(), r.lanes.end(), [](const LaneState& lane) { return lane.position == lane.instructions.size(); })) {
-    hooks_.step_done(index, r.step, r.times.data());
-    if (++r.step < steps_) {
-      begin_step(index);
-    } else {
-      --ranks_left_;
-    }
-  }
+  if (!r.begun || r.cursor < r.list->instructions.size() || r.in_flight > 0) return;
+  if (std::any_of(r.lanes.begin(), r.lanes.end(), [](const LaneState& lane) { return lane.position < lane.instructions.size(); })) return;
+  hooks_.step_done(index, r.step, r.times.data());
+  clear_step(r);
+  if (++r.step == steps_) --ranks_left_;
 }
 
 // ---- lanes ------------------------------------------------------------------------------------------------------------
@@ -163,19 +162,26 @@ void StepMachine::complete_event(std::uint32_t rank, std::uint32_t event, std::i
 // ---- hosts ------------------------------------------------------------------------------------------------------------
 bool StepMachine::issue(RunAhead bound) {
   bool any = false;
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-    if (bound == RunAhead::Bounded && ranks_[r].in_flight >= kRunAhead) continue;
-    if (!issue_op(r)) continue;
-    any = true;
-    finish_step_if_done(r);
-  }
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) any = issue(r, bound) || any;
   return any;
+}
+
+bool StepMachine::issue(std::uint32_t rank, RunAhead bound) {
+  RankState& r = ranks_[rank];
+  if (r.step == steps_ || (bound == RunAhead::Bounded && r.in_flight >= kRunAhead)) return false;
+  if (!r.begun) {
+    if (hooks_.may_begin && !hooks_.may_begin(rank, r.step)) return false;
+    begin_step(rank);
+  } else if (!issue_op(rank)) {
+    return false;
+  }
+  finish_step_if_done(rank);
+  return true;
 }
 
 // Walks the list through the next op: its allocations, its launch, and what follows it up to the next op.
 bool StepMachine::issue_op(std::uint32_t rank) {
   RankState& r = ranks_[rank];
-  if (r.step == steps_) return false;
   const std::uint32_t before = r.cursor;
   bool launched = false;
   while (r.cursor < r.list->instructions.size()) {
@@ -326,6 +332,14 @@ std::optional<Task> StepMachine::next_local() {
   const auto [ready, rank, op, lane] = *runnable_.begin();
   runnable_.erase(runnable_.begin());
   return Task{rank, op, lane, false};
+}
+
+std::optional<Task> StepMachine::next_local(std::uint32_t rank) {
+  const auto first = std::find_if(runnable_.begin(), runnable_.end(), [rank](const auto& entry) { return std::get<1>(entry) == rank; });
+  if (first == runnable_.end()) return std::nullopt;
+  const Task task{rank, std::get<2>(*first), std::get<3>(*first), false};
+  runnable_.erase(first);
+  return task;
 }
 
 void StepMachine::began(const Task& task) {

@@ -56,6 +56,7 @@ class StepMachine {
     // does what waits for it; times of the device come from elsewhere.
     std::function<void(std::uint32_t rank, std::uint32_t lane, std::uint32_t event)> wait;  // put it into the lane
     std::function<bool(std::uint32_t rank, std::uint32_t event)> has_happened;              // on the device: a HostWait may return
+    std::function<bool(std::uint32_t rank, std::uint32_t step)> may_begin;                  // default: always
     std::function<void(std::uint32_t rank, std::uint32_t op)> op_ended;                     // default: ends the op's uses of memory
   };
 
@@ -66,12 +67,15 @@ class StepMachine {
   // Follows waits, records and posts until nothing more happens by itself; afterwards next_* say what can be done.
   void settle();
   std::optional<Task> next_transfer();
-  std::optional<Task> next_local();               // the one that has been ready longest
+  std::optional<Task> next_local();                    // the one that has been ready longest
+  std::optional<Task> next_local(std::uint32_t rank);  // of this rank
   enum class RunAhead : std::uint8_t { Bounded, Free };
-  bool issue(RunAhead bound);                     // every host issues its next op if it can; false: none could
+  bool issue(RunAhead bound);                     // every host issues its next op, or begins its next repetition, if it can; false: none could
+  bool issue(std::uint32_t rank, RunAhead bound);
   void began(const Task& task);                   // stamps the start of a local op
   void ended(const Task& task);
   bool finished() const { return ranks_left_ == 0; }
+  bool finished(std::uint32_t rank) const { return ranks_[rank].step == steps_; }
 
   // The present members of a transfer in member order (message: sender, receiver).
   std::vector<TransferEnd> ends_of(const Task& task) const;
@@ -114,6 +118,7 @@ class StepMachine {
     std::vector<Posted> channels;
     std::vector<OpTimes> times;
     std::vector<bool> done;
+    bool begun = false;  // its repetition
   };
   struct Slot {
     std::uint32_t step = 0, sequence = 0, arrived = 0;
@@ -122,6 +127,7 @@ class StepMachine {
 
   void set_up_rank(std::uint32_t index, const InstructionList& list);
   void begin_step(std::uint32_t index);
+  void clear_step(RankState& r);
   void finish_step_if_done(std::uint32_t index);
   void touch(std::uint32_t rank, std::uint32_t lane);
   void advance_lane(std::uint32_t rank, std::uint32_t lane);
