@@ -305,12 +305,12 @@ void ProcessGroup::look_for_deadlock() {
 
 // ---- waiting ---------------------------------------------------------------------------------------------------------------
 std::optional<std::string> ProcessGroup::await(const std::string& wanted, const std::atomic<bool>* stop) {
-  for (;;) {
+  for (auto pause = std::chrono::microseconds(200);; pause = std::min(2 * pause, std::chrono::microseconds(5000))) {
     if (auto value = store_->find(wanted)) return value;
     check();
     if (ending_.load() == Ending::Interrupted) return std::nullopt;
     if (stop != nullptr && stop->load(std::memory_order_relaxed)) end(Ending::Interrupted);
-    std::this_thread::sleep_for(std::chrono::microseconds(500));
+    std::this_thread::sleep_for(pause);
   }
 }
 

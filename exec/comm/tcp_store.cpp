@@ -94,7 +94,7 @@ class TcpKvStore final : public KvStore {
     } catch (const std::exception& error) {
       throw refusal(first_line(error.what()), launch);
     }
-    limit_ = std::min(std::max(limit, milliseconds(1000)), milliseconds(30'000));
+    limit_ = std::clamp(limit, milliseconds(10'000), milliseconds(30'000));
   }
   ~TcpKvStore() override {
     const auto close = [store = std::move(store_)]() mutable { return store.reset(), true; };

@@ -10,7 +10,7 @@
 
 namespace steptwin {
 
-// Serves the store when the launch says that this process does. limit: for the connection, and for any later call (30 s at most).
+// Serves the store when the launch says that this process does. limit: for the connection, and for any later call (10 s at least, 30 s at most).
 // Throws EnvironmentError (Device).
 std::unique_ptr<KvStore> tcp_store(const Launch& launch, std::chrono::milliseconds limit);
 

@@ -76,6 +76,7 @@ class Execution {
     RemoteTransfer remote;
   };
   std::list<OpenTransfer> open_;  // with other processes
+  std::uint32_t idle_ = 0;        // looks at them in vain, in a row
   std::chrono::steady_clock::time_point start_, step_start_;
   std::int64_t thread_start_ = 0;
   std::uint32_t slowest_step_ = 0;
