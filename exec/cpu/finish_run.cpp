@@ -106,8 +106,8 @@ bool Assembly::join_transfers() {
   return changed;
 }
 
-// Clocks of several hosts agree to within their uncertainty only: a time that contradicts an inequality of schedule.h is moved up to it.
-// Times only grow and no op waits for itself, so this comes to an end.
+// Clocks of several hosts, or devices, agree to within their uncertainty only: a time that contradicts an inequality of schedule.h is moved
+// up to it. Times only grow and no op waits for itself, so this comes to an end.
 void Assembly::obey_order() {
   for (const RankPart& part : parts_)
     if (part.spans.size() != std::size_t{options_.steps} * program(static_cast<std::uint32_t>(&part - parts_.data())).op_count) return;
@@ -274,7 +274,7 @@ std::optional<ExecutionResult> gather(const Schedule& schedule, const ExecuteOpt
   const Matching whole = match(schedule, Folding::None);
   Assembly assembly(schedule, options, whole, std::move(parts));
   assembly.join_transfers();
-  if (std::any_of(notes.begin(), notes.end(), [](const ProcessNote& note) { return note.clock_uncertainty > 0; })) assembly.obey_order();
+  assembly.obey_order();
   ExecutionResult result = assembly.result(end.outcome, ops);
   result.processes = std::move(notes);
   return result;

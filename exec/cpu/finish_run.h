@@ -1,7 +1,7 @@
 // The end of a run: what the ranks have left becomes one result. Of several processes every one hands its part to process 0, which puts
 // them on one time axis and gives the members of a transfer one start and one end, as schedule.h wants: the largest ready, and the earliest
-// end that a member saw (each sees it only after all data has moved). Where the clocks of several hosts contradict the order of the ops,
-// times are moved up to it.
+// end that a member saw (each sees it only after all data has moved). Where the clocks of several hosts or devices contradict the order of
+// the ops, times are moved up to it.
 #pragma once
 
 #include <chrono>
