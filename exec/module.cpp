@@ -109,6 +109,9 @@ class GuardedBackend final : public Backend {
   ExecutionResult run(const Schedule& schedule, const ExecuteOptions& options) override {
     return guarded([&] { return inner_.run(schedule, options); });
   }
+  std::vector<RunFact> probe() override {
+    return guarded([this] { return inner_.probe(); });
+  }
   ExecutionResult run_plain(const Schedule& schedule, const ExecuteOptions& options) override {
     return guarded([&] { return inner_.run_plain(schedule, options); });
   }

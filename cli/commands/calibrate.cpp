@@ -90,7 +90,7 @@ void add_sweep(Job& job) {
     for (const Axis& axis : subject.schedule.mesh.axes) members.insert(axis.size);
   for (SweepSchedule& sweep : sweep_schedules(members)) {
     const std::string digest = schedule_digest(sweep.schedule);
-    job.work.push_back({sweep.name, digest, std::move(sweep.schedule)});
+    job.work.push_back({sweep.name, digest, std::move(sweep.schedule), sweep.together});
   }
 }
 
