@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "schedule/base/error.h"
+#include "schedule/batching.h"
 #include "schedule/mechanisms/mechanism.h"
 #include "schedule/mechanisms/segment_ops.h"
 #include "schedule/orders/actions.h"
@@ -25,11 +26,6 @@ namespace {
   throw InputError(problem);
 }
 
-std::int32_t axis_size(const Mesh& mesh, const char* name) {
-  const auto axis = mesh.axis(name);
-  return axis ? static_cast<std::int32_t>(mesh.axes[*axis].size) : 1;
-}
-
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -44,7 +40,7 @@ ActionGrid csv_actions(const Scenario& scenario) {
   const bool lowered = text.find("SEND_") != std::string::npos || text.find("RECV_") != std::string::npos ||
                        text.find("SHARD") != std::string::npos || text.find("REDUCE_GRAD") != std::string::npos;
   ActionGrid grid = read_csv(text, scenario.order_csv, lowered ? CsvFormat::ComputeComms : CsvFormat::ComputeOnly);
-  const std::int32_t ranks = axis_size(scenario.mesh, "pp");
+  const auto ranks = static_cast<std::int32_t>(axis_size(scenario.mesh, "pp"));
   if (static_cast<std::int32_t>(grid.size()) != ranks) {
     refuse(scenario, "CSV-RANKS", fmt::format("'{}' has {} rows for {} pipeline ranks", scenario.order_csv, grid.size(), ranks),
            fmt::format("set mesh.pp to {}, or use a file with {} rows", grid.size(), ranks));
@@ -84,6 +80,19 @@ std::vector<RankId> ranks_at(const Mesh& mesh, std::uint32_t pipeline_rank) {
   return ranks;
 }
 
+// One batch behind the other.
+void repeat_batches(const Scenario& scenario, ActionGrid& grid) {
+  const auto pieces = static_cast<std::int32_t>(pieces_of_batch(scenario)), batches = static_cast<std::int32_t>(scenario.micro_batches);
+  for (ActionList& list : grid) {
+    const ActionList first = list;
+    for (std::int32_t batch = 1; batch < batches; ++batch)
+      for (Action action : first) {
+        action.micro_batch += batch * pieces;
+        list.push_back(action);
+      }
+  }
+}
+
 using Mechanisms = std::vector<std::unique_ptr<Mechanism>>;
 
 Mechanisms make_mechanisms(const Plan& plan, ScheduleBuilder& builder) {
@@ -116,8 +125,8 @@ void build_program(const Plan& plan, std::int32_t rank, const SharedIds& ids, co
 
 OrderOptions order_options(const Scenario& scenario) {
   OrderOptions options;
-  options.ranks = axis_size(scenario.mesh, "pp");
-  options.micro_batches = static_cast<std::int32_t>(scenario.micro_batches);
+  options.ranks = static_cast<std::int32_t>(axis_size(scenario.mesh, "pp"));
+  options.micro_batches = static_cast<std::int32_t>(pipelined_together(scenario));
   options.warm_up = scenario.warm_up;
   options.backward_descending = scenario.backward_descending;
   return options;
@@ -133,7 +142,9 @@ ActionGrid scenario_actions(const Scenario& scenario) {
     refuse(scenario, "ORDER-NAME", fmt::format("no schedule order '{}'", scenario.order),
            near.empty() ? "use " + names.front() : "did you mean '" + near + "'?");
   }
-  return order->make(order_options(scenario));
+  ActionGrid grid = order->make(order_options(scenario));
+  if (batch_on_every_rank(scenario)) repeat_batches(scenario, grid);
+  return grid;
 }
 
 std::vector<std::int64_t> stage_layers(const Scenario& scenario, std::int32_t stages) {
@@ -159,7 +170,7 @@ double rough_op_count(const Scenario& scenario) {
   const double phases = scenario.recompute != RecomputeMode::None || scenario.order == "csv" ? 3 : 2;
   const double messages = 4.0 * static_cast<double>(axis_size(scenario.mesh, "pp") - 1);
   const double units = scenario.zero.level > 0 ? 8.0 * static_cast<double>(scenario.model.layers) : 0;  // gathers, fills, reductions, waits
-  return static_cast<double>(scenario.micro_batches) * (units + 2 * phases * static_cast<double>(scenario.model.layers) + 4 + messages);
+  return static_cast<double>(layer_micro_batches(scenario)) * (units + 2 * phases * static_cast<double>(scenario.model.layers) + 4 + messages);
 }
 
 Schedule compile(const Scenario& scenario, const StageCosts&) {

@@ -19,7 +19,7 @@ std::vector<std::string> machine_keys() {
 const std::vector<ScenarioSection>& scenario_sections() {
   static const std::vector<ScenarioSection> kSections = {
       {"",
-       {"$schema", "format", "name", "model", "mesh", "batch", "precision", "schedule", "zero", "recompute", "optimizer", "data_parallel",
+       {"$schema", "format", "name", "model", "mesh", "batch", "precision", "schedule", "pipeline", "zero", "recompute", "optimizer", "data_parallel",
         "machine", "cost", "run", "assume"}},
       {"model",
        {"preset", "hf_config", "family", "layers", "hidden", "heads", "kv_heads", "head_size", "ffn", "vocabulary", "positions", "tied",
@@ -27,7 +27,8 @@ const std::vector<ScenarioSection>& scenario_sections() {
       {"mesh", {"pp", "dp", "cp", "ep", "tp", "order"}},
       {"batch", {"micro_batches", "micro_batch_size", "sequence_length"}},
       {"precision", {"compute", "master", "gradient"}},
-      {"schedule", {"order", "csv", "p2p", "layers_per_stage", "warm_up", "backward"}},
+      {"schedule", {"order", "csv", "p2p", "metadata", "layers_per_stage", "warm_up", "backward"}},
+      {"pipeline", {"form", "micro_batches"}},
       {"zero", {"level", "form", "reshard", "prefetch", "reduce", "ends", "shard_ranks"}},
       {"recompute", {"mode", "every"}},
       {"optimizer", {"kind", "overflow_check"}},
