@@ -72,6 +72,15 @@ void check_split_backward(const Scenario& scenario, const ActionGrid& grid) {
                "use an order with whole backwards (B), or \"zero\": {\"level\": 0}");
 }
 
+// What load_scenario() checks with places.
+void check_batches(const Scenario& scenario) {
+  if (!batch_on_every_rank(scenario)) return;
+  const std::int64_t samples = scenario.batch.micro_batch * axis_size(scenario.mesh, "pp");
+  if (scenario.order != "gpipe" || axis_size(scenario.mesh, "pp") == 1 || samples % scenario.pipeline.micro_batches != 0)
+    refuse(scenario, "PIPELINE", "form \"bmtrain\" needs order gpipe, two stages and micro-batches that divide the pipeline's samples",
+           "choose a divisor of pp * micro_batch_size");
+}
+
 std::vector<RankId> ranks_at(const Mesh& mesh, std::uint32_t pipeline_rank) {
   std::vector<RankId> ranks;
   for (std::uint32_t rank = 0; rank < mesh.size(); ++rank) {
@@ -170,11 +179,13 @@ double rough_op_count(const Scenario& scenario) {
   const double phases = scenario.recompute != RecomputeMode::None || scenario.order == "csv" ? 3 : 2;
   const double messages = 4.0 * static_cast<double>(axis_size(scenario.mesh, "pp") - 1);
   const double units = scenario.zero.level > 0 ? 8.0 * static_cast<double>(scenario.model.layers) : 0;  // gathers, fills, reductions, waits
-  return static_cast<double>(layer_micro_batches(scenario)) * (units + 2 * phases * static_cast<double>(scenario.model.layers) + 4 + messages);
+  return static_cast<double>(layer_micro_batches(scenario)) *
+         (units + 2 * phases * static_cast<double>(scenario.model.layers) + 4 + messages);
 }
 
 Schedule compile(const Scenario& scenario, const StageCosts&) {
   check_supported(scenario);
+  check_batches(scenario);
   ActionGrid actions = scenario_actions(scenario);
   check_split_backward(scenario, actions);
   const auto stages = static_cast<std::int32_t>(stage_ranks(actions).size());

@@ -16,8 +16,8 @@ namespace steptwin {
 
 enum class P2pMode : std::uint8_t { Lanes, OneLane, Grouped, Compute, ComputeRecv };  // mechanisms/p2p.cpp
 
-// Who has a batch. Stages: the first stage embeds and the last one has head and loss. Bmtrain: every rank of a pipeline has a batch of its own,
-// embedding, head and loss; the layers alone are pipelined, over the pipeline's batches together (specs/bmtrain.md 9).
+// Who has a batch. Stages: the first stage embeds, the last one has head and loss. Bmtrain: every rank of a pipeline has a batch of its
+// own, embedding, head and loss; the layers alone are pipelined, over the pipeline's batches together (specs/bmtrain.md 9).
 enum class PipelineForm : std::uint8_t { Stages, Bmtrain };
 struct PipelineOptions {
   PipelineForm form = PipelineForm::Stages;

@@ -12,10 +12,10 @@ namespace steptwin {
 namespace {
 
 constexpr double kMostRanks = kMaxRanks;  // of a schedule
-constexpr double kMostOps = 4e8;        // what ids and memory can carry
-constexpr double kMostFlops = 4e18;     // of one micro-batch: int64 with room for sums
-constexpr double kMostBytes = 1e17;     // of parameters, or of everything kept for one step
-constexpr double kMostTimeNs = 4e18;    // of a whole run with given costs
+constexpr double kMostOps = 4e8;          // what ids and memory can carry
+constexpr double kMostFlops = 4e18;       // of one micro-batch: int64 with room for sums
+constexpr double kMostBytes = 1e17;       // of parameters, or of everything kept for one step
+constexpr double kMostTimeNs = 4e18;      // of a whole run with given costs
 
 double d(std::int64_t value) { return static_cast<double>(value); }
 
@@ -263,7 +263,8 @@ void note_micro_batches(ScenarioReading& r) {
          fmt::format("--set batch.micro_batches={}", p));
   if (r.scenario.order == "gpipe" && m < 4 * p)  // GPipe: "negligible when M >= 4K"
     warn(r, Severity::Warning, "FEW-MICRO-BATCHES", at,
-         fmt::format("gpipe with {} micro-batches on {} stages: even equal stages idle {:.0f} % of the step", m, p, 100 * d(p - 1) / d(m + p - 1)),
+         fmt::format("gpipe with {} micro-batches on {} stages: even equal stages idle {:.0f} % of the step", m, p,
+                     100 * d(p - 1) / d(m + p - 1)),
          fmt::format("--set {}.micro_batches={} brings that below 20 %", section, 4 * p));
 }
 

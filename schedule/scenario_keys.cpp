@@ -19,8 +19,8 @@ std::vector<std::string> machine_keys() {
 const std::vector<ScenarioSection>& scenario_sections() {
   static const std::vector<ScenarioSection> kSections = {
       {"",
-       {"$schema", "format", "name", "model", "mesh", "batch", "precision", "schedule", "pipeline", "zero", "recompute", "optimizer", "data_parallel",
-        "machine", "cost", "run", "assume"}},
+       {"$schema", "format", "name", "model", "mesh", "batch", "precision", "schedule", "pipeline", "zero", "recompute", "optimizer",
+        "data_parallel", "machine", "cost", "run", "assume"}},
       {"model",
        {"preset", "hf_config", "family", "layers", "hidden", "heads", "kv_heads", "head_size", "ffn", "vocabulary", "positions", "tied",
         "flash_attention", "dropout"}},

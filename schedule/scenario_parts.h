@@ -12,7 +12,8 @@ namespace steptwin {
 
 // Sections that were read without a problem: cross-field checks look only at these.
 struct GoodSections {
-  bool model = false, mesh = false, batch = false, precision = false, pipeline = false, schedule = false, machine = false, cost = false, run = false;
+  bool model = false, mesh = false, batch = false, precision = false, pipeline = false, schedule = false, machine = false, cost = false,
+       run = false;
 };
 
 struct ScenarioReading {

@@ -39,8 +39,8 @@ void add_segments(const StagePlan& stage, const Action& action, Visits& visits) 
   visits.back().closes = true;
 }
 
-// Form bmtrain: the visits of embedding and head on every rank, where the layers turn from one batch or direction to another. They carry the
-// batch's first micro-batch.
+// Form bmtrain: the visits of embedding and head on every rank, where the layers turn from one batch or direction to another. They carry
+// the batch's first micro-batch.
 class Ends {
  public:
   Ends(const Plan& plan, std::int32_t rank, Visits& visits) : plan_(plan), rank_(rank), visits_(visits) {}

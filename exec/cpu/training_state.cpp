@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "exec/cpu/state_files.h"
@@ -26,6 +27,13 @@ void require_form(const Schedule& schedule, const Program& program, const Buffer
   if (layout.tensors.size() == 1 && layout.tensors[0].dtype == form.dtype && layout.tensors[0].shape == form.shape) return;
   throw EnvironmentError(EnvironmentError::Kind::Device,
                          fmt::format("program {} cannot be executed: layout {} must be {}", program.name, layout.name, form.words));
+}
+
+// The buffer of a program that is another one's by its name: members of a communicator may run different programs.
+std::optional<std::uint32_t> same_resident(const Program& program, const Buffer& buffer) {
+  const auto at = std::find_if(program.buffers.begin(), program.buffers.end(),
+                               [&](const Buffer& b) { return b.resident && b.name == buffer.name && b.bytes == buffer.bytes; });
+  return at == program.buffers.end() ? std::nullopt : std::optional(static_cast<std::uint32_t>(at - program.buffers.begin()));
 }
 
 Form ids_form(const DataShape& shape) {
@@ -203,8 +211,10 @@ void TrainingState::add_parameters(std::uint32_t rank, std::vector<TensorShares>
     const std::vector<RankId> holders = ranges_.holders(rank, buffer);
     for (std::uint32_t other = 0; other < memories_.size(); ++other) {
       if (std::find(holders.begin(), holders.end(), matching_.ranks[other].rank) == holders.end()) continue;
+      const auto theirs = same_resident(program(other), buffer);
+      if (!theirs) continue;
       const ByteRange range = ranges_.of(other, buffer, {});
-      read_shares(other, schedule_.layouts[buffer.layout.value], range, memories_[other].resident(b), shares[other]);
+      read_shares(other, schedule_.layouts[buffer.layout.value], range, memories_[other].resident(*theirs), shares[other]);
     }
   }
 }

@@ -1,6 +1,6 @@
-// A pipeline whose ranks all have a batch (form bmtrain; specs/bmtrain.md 9.2-9.4). The hidden state of a pipeline's p batches, H bytes, is laid
-// out in two ways: as the p batches, one a rank, and as the M micro-batches that go through the layers. Around the layers, all of it on the
-// compute lane, over the communicator pp.batch:
+// A pipeline whose ranks all have a batch (form bmtrain; specs/bmtrain.md 9.2-9.4). The hidden state of a pipeline's p batches, H bytes, is
+// laid out in two ways: as the p batches, one a rank, and as the M micro-batches that go through the layers. Around the layers, all of it
+// on the compute lane, over the communicator pp.batch:
 //
 //   behind the embedding      all-gather of the ranks' hidden states; the first stage's micro-batches are parts of it
 //   before the head           last stage: M copies put its outputs together; broadcast from it; a copy of the rank's own batch
@@ -9,8 +9,8 @@
 //   before the embedding's    first stage: M copies put its input gradients together; broadcast from it; a copy of the own batch
 //     backward
 //
-// Every rank holds the gathered and the broadcast tensors while they are on the way, whatever it needs of them. They are not kept longer than
-// their last use (BMTrain's autograd graph keeps the outputs until the backward).
+// Every rank holds the gathered and the broadcast tensors while they are on the way, whatever it needs of them. They are not kept longer
+// than their last use (BMTrain's autograd graph keeps the outputs until the backward).
 #include <fmt/format.h>
 
 #include "schedule/mechanisms/all.h"
@@ -30,7 +30,8 @@ class BatchPipeline : public Mechanism {
     const BatchShape batch = layer_batch(*plan.scenario);
     Layout layout{"hidden.pipeline", {}};
     for (std::int64_t m = 0; m < plan.pieces; ++m)
-      layout.tensors.push_back({fmt::format("mb{}", m), type_, {batch.micro_batch, batch.sequence, plan.scenario->model.hidden}, piece_ * m});
+      layout.tensors.push_back(
+          {fmt::format("mb{}", m), type_, {batch.micro_batch, batch.sequence, plan.scenario->model.hidden}, piece_ * m});
     layout_ = builder.layout(std::move(layout));
   }
 

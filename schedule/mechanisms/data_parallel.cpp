@@ -1,9 +1,9 @@
 // Data-parallel gradient all-reduce of what ZeRO does not shard (sum, in place, gradient type) over communicator dp on a lane of its own;
 // of embedding and head over dp.ends where they stand on every rank of a pipeline.
 //
-// Buckets: whole segments of one communicator in the order in which their gradients become final; a bucket is closed when it holds bucket_bytes or more
-// (so it may be larger: segments are not split). overlap: issued behind the visit that makes its last gradient final, while the
-// last micro-batch's backward goes on. end: all of them behind the last backward, one after another.
+// Buckets: whole segments of one communicator in the order in which their gradients become final; a bucket is closed when it holds
+// bucket_bytes or more (so it may be larger: segments are not split). overlap: issued behind the visit that makes its last gradient final,
+// while the last micro-batch's backward goes on. end: all of them behind the last backward, one after another.
 #include "schedule/mechanisms/all.h"
 #include "schedule/mechanisms/gradient_order.h"
 
@@ -19,8 +19,7 @@ struct Bucket {
 
 class DataParallel : public Mechanism {
  public:
-  DataParallel(const Plan& plan, ScheduleBuilder& builder)
-      : reduce_(plan.scenario->gradient_reduce) {
+  DataParallel(const Plan& plan, ScheduleBuilder& builder) : reduce_(plan.scenario->gradient_reduce) {
     if (reduces(plan, SegmentKind::Attention) || !plan.ends_everywhere()) comm_ = builder.communicator("dp", {"dp"});
     ends_ = comm_;
     if (plan.ends_everywhere() && reduces(plan, SegmentKind::Embedding))

@@ -116,9 +116,9 @@ class P2p : public Mechanism {
     const StagePlan& stage = program.stage(visit.chunk);
     if (visit.message == ActionKind::SendF) return chunk.value(visit.micro_batch, stage.out);
     if (visit.message == ActionKind::SendB) return chunk.gradient(visit.micro_batch, stage.in);
-    const BufferId made = program.emit.buffer(Category::RecvBuffer, bytes, program.ids.hidden[static_cast<std::size_t>(SegmentKind::Attention)]);
-    (visit.message == ActionKind::RecvF ? chunk.value(visit.micro_batch, stage.in)
-                                          : chunk.gradient(visit.micro_batch, stage.out)) = made;
+    const BufferId made =
+        program.emit.buffer(Category::RecvBuffer, bytes, program.ids.hidden[static_cast<std::size_t>(SegmentKind::Attention)]);
+    (visit.message == ActionKind::RecvF ? chunk.value(visit.micro_batch, stage.in) : chunk.gradient(visit.micro_batch, stage.out)) = made;
     return made;
   }
 

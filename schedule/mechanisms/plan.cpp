@@ -69,12 +69,17 @@ Plan make_plan(const Scenario& scenario, ActionGrid grid, const std::vector<std:
   plan_tying(plan, rank_of_stage);
   plan.pieces = static_cast<std::int32_t>(pieces_of_batch(scenario));
   for (const SegmentKind kind : {SegmentKind::Embedding, SegmentKind::Attention, SegmentKind::Mlp, SegmentKind::Head})
-    plan.costs[static_cast<std::size_t>(kind)] = segment_cost(scenario.model, kind, is_end(kind) ? scenario.batch : layer_batch(scenario), scenario.compute, scenario.gradient);
+    plan.costs[static_cast<std::size_t>(kind)] =
+        segment_cost(scenario.model, kind, is_end(kind) ? scenario.batch : layer_batch(scenario), scenario.compute, scenario.gradient);
   std::int64_t first_layer = 0;
   for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
     auto& own = plan.stages_of_rank[static_cast<std::size_t>(rank_of_stage[stage])];
-    plan.stages[stage] = {static_cast<std::int32_t>(stage), rank_of_stage[stage], static_cast<std::int32_t>(own.size()),
-                          stage_segments(plan, stage, first_layer, layers[stage]), 0, 0};
+    plan.stages[stage] = {static_cast<std::int32_t>(stage),
+                          rank_of_stage[stage],
+                          static_cast<std::int32_t>(own.size()),
+                          stage_segments(plan, stage, first_layer, layers[stage]),
+                          0,
+                          0};
     const std::size_t ends = plan.ends_everywhere() ? 1 : 0;
     plan.stages[stage].in = ends;
     plan.stages[stage].out = plan.stages[stage].segments.size() - ends;

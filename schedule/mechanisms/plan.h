@@ -25,7 +25,7 @@ struct SegmentPlan {
 struct StagePlan {
   std::int32_t stage = 0, rank = 0, chunk = 0;
   std::vector<SegmentPlan> segments;  // never empty
-  std::size_t in = 0, out = 0;        // segments [in, out) are pipelined: the stage's messages come in at boundary in and leave at boundary out
+  std::size_t in = 0, out = 0;        // segments [in, out) are pipelined: messages come in at boundary `in` and leave at boundary `out`
 };
 
 // Embedding and head, as opposed to the halves of a layer.
@@ -58,14 +58,14 @@ struct Plan {
   bool ends_everywhere() const { return batch_on_every_rank(*scenario); }
   // Micro-batches are numbered as the layers see them; embedding and head see batches.
   std::int32_t batch_of(std::int32_t micro_batch) const { return micro_batch / pieces; }
-  std::int32_t shown_micro_batch(SegmentKind kind, std::int32_t micro_batch) const { return is_end(kind) ? batch_of(micro_batch) : micro_batch; }
+  std::int32_t shown_micro_batch(SegmentKind kind, std::int32_t micro_batch) const {
+    return is_end(kind) ? batch_of(micro_batch) : micro_batch;
+  }
   // The hidden state at the boundaries of a kind.
   Bytes hidden_bytes(SegmentKind kind) const { return cost(is_end(kind) ? SegmentKind::Embedding : SegmentKind::Attention).output_bytes; }
   bool last_stage(const StagePlan& stage) const { return stage.stage + 1 == static_cast<std::int32_t>(stages.size()); }
   // Under ZeRO the parameters of a layer form one unit (a block); the embedding and the head are stand-alone parameters.
-  bool sharded(SegmentKind kind) const {
-    return scenario->zero.level > 0 && (!is_end(kind) || scenario->zero.ends == ZeroEnds::Sharded);
-  }
+  bool sharded(SegmentKind kind) const { return scenario->zero.level > 0 && (!is_end(kind) || scenario->zero.ends == ZeroEnds::Sharded); }
   // The ranks that hold the same parameters of a kind, as axes and counted.
   std::vector<std::string> replica_axes(SegmentKind kind) const {
     return is_end(kind) && ends_everywhere() ? std::vector<std::string>{"pp", "dp"} : std::vector<std::string>{"dp"};

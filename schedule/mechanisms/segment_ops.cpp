@@ -178,8 +178,7 @@ class SegmentOp {
     chunk_.gradient(visit_.micro_batch, index_) = gradient;
     if (index_ != stage_.in || stage_.stage == 0) return;
     const StagePlan& before = program_.plan.stages[static_cast<std::size_t>(stage_.stage) - 1];
-    if (before.rank == program_.rank)
-      program_.chunk(before.chunk).gradient(visit_.micro_batch, before.out) = gradient;
+    if (before.rank == program_.rank) program_.chunk(before.chunk).gradient(visit_.micro_batch, before.out) = gradient;
   }
 
   void backward() {

@@ -15,8 +15,9 @@
 // Stand-alone parameters (embedding, head) are gathered at their use without throttle, held from forward to backward, and reduced
 // behind their backward; a head that shares the embedding's table on its rank uses the embedding's copies. reshard off holds blocks, too:
 // a copy serves all micro-batches in flight and dies with the last one's backward.
-// Where embedding and head stand on every rank of a pipeline (form bmtrain), they are sharded over all ranks, on communicator zero.ends. There the
-// micro-batches of a batch share one enter, one gather and one reduction of a block: with the first of them, and with the last one's backward.
+// Where embedding and head stand on every rank of a pipeline (form bmtrain), they are sharded over all ranks, on communicator zero.ends.
+// There the micro-batches of a batch share one enter, one gather and one reduction of a block: an enter with the first of them in each
+// direction, a leave with the last one's backward.
 // Levels 1 and 2 keep whole parameters: nothing is gathered, but the optimizer's shards are all-gathered behind each step of a unit.
 // The first optimizer op waits for the last reduction, as BMTrain's `backward` does.
 // Hybrid sharding: the shards' sums are added over the replicas (communicator zero.replicas) with the step's last reduction.
@@ -300,8 +301,9 @@ class Zero : public Mechanism {
     for (const ZeroUnit& unit : units_) {
       if (unit.chunk != visit.chunk || unit.first_segment != visit.segment) continue;
       for (const ZeroGroup& group : unit.groups)
-        emit(AllGather{domain(unit).gather, type, Bytes(group.cut.gathered * size_of(type))}, GroupId(), label_of(unit, Phase::Update, visit, program),
-             {read(group.stored.param, group.stored.param_part), write(group.stored.param)}, program);
+        emit(AllGather{domain(unit).gather, type, Bytes(group.cut.gathered * size_of(type))}, GroupId(),
+             label_of(unit, Phase::Update, visit, program), {read(group.stored.param, group.stored.param_part), write(group.stored.param)},
+             program);
     }
   }
 
