@@ -11,6 +11,7 @@
 #include "exec/cpu/data_loader.h"
 #include "exec/cpu/held_ranges.h"
 #include "exec/cpu/rank_memory.h"
+#include "exec/cpu/run_part.h"
 #include "exec/cpu/tensor_shares.h"
 #include "exec/ops/compute.h"
 #include "schedule/ir/matching.h"
@@ -32,9 +33,8 @@ class TrainingState {
   void end_step(std::uint32_t rank, std::uint32_t step);
   StepContext context(std::uint32_t step) const;
 
-  std::vector<double> losses() const;  // of the measured steps; empty when no op writes a loss
-  NamedValues gradients() const;                // of the first repetition; of a tensor that several ranks hold, the one of the lowest
-  std::vector<NamedValues> parameters() const;  // [rank] as they stand, shards put together; empty without keep_gradients
+  // Losses of all steps; with keep_gradients the gradients of the first repetition and the parameters as they stand, as the rank holds them.
+  void fill_part(std::uint32_t rank, RankPart& part) const;
 
  private:
   struct RankLosses {
@@ -44,7 +44,6 @@ class TrainingState {
   const Program& program(std::uint32_t rank) const;
   void find_losses(std::uint32_t rank);
   void read_shares(std::uint32_t rank, const Layout& layout, ByteRange range, const std::byte* data, TensorShares& shares) const;
-  void add_parameters(std::uint32_t rank, std::vector<TensorShares>& shares) const;
   bool captures(std::uint32_t step) const { return options_.keep_gradients && step == 0; }
 
   const Schedule& schedule_;

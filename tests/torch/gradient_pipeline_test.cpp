@@ -1,6 +1,6 @@
-// Pipelines whose ranks all have a batch (specs/bmtrain.md 9), executed: gradients and twenty losses equal the plain model's, in the predicted
-// order and memory, for pipelines of 2 to 4 stages alone and beside data parallelism, M from 1 to 8, both backward orders, 1 and 3 batches a
-// step; ZeRO levels and forms, recomputation, messages, model and tying alternate.
+// Pipelines whose ranks all have a batch (specs/bmtrain.md 9), executed: gradients and twenty losses equal the plain model's, in the
+// predicted order and memory, for pipelines of 2 to 4 stages alone and beside data parallelism, M from 1 to 8, both backward orders, 1 and
+// 3 batches a step; ZeRO levels and forms, recomputation, messages, model and tying alternate.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -30,8 +30,8 @@ const std::vector<std::string> kZero = {R"({"level": 3})",
                                         R"({"level": 3, "form": "fsdp"})",
                                         R"({"level": 3, "shard_ranks": 1})"};
 const std::vector<std::string> kRecompute = {R"({"mode": "full"})", R"({"mode": "none"})", R"({"mode": "every", "every": 2})"};
-const std::vector<std::string> kMessages = {R"({"p2p": "compute"})", R"({"p2p": "compute", "metadata": true})", R"({"p2p": "compute_recv"})",
-                                            R"({"p2p": "lanes"})", R"({"p2p": "lanes", "metadata": true})"};
+const std::vector<std::string> kMessages = {R"({"p2p": "compute"})", R"({"p2p": "compute", "metadata": true})",
+                                            R"({"p2p": "compute_recv"})", R"({"p2p": "lanes"})", R"({"p2p": "lanes", "metadata": true})"};
 
 PipelineCase make(std::size_t n, int pp, int dp, int pieces, int batches, const char* backward) {
   PipelineCase c;

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "schedule/batching.h"
 #include "schedule/base/error.h"
+#include "schedule/batching.h"
 #include "schedule/compile.h"
 #include "schedule/ir/liveness.h"
 #include "schedule/ir/text.h"
@@ -76,20 +76,16 @@ std::string program_text(const Schedule& s, std::size_t program) {
 
 TEST(BatchPipeline, ProgramOfTwoStagesAndTwoMicroBatches) {  // BM-10; AG0, Z0, RS0: the block's ops on the load lane
   const Schedule s = compiled(Pipeline{});
-  EXPECT_EQ(program_text(s, 0),
-            "embed AGhidden AG0 F0 S0> F1 S1> BC1 head head' AGgradient <R0 Z0 FB0 <R1 FB1 RS0 BC0 embed'");
-  EXPECT_EQ(program_text(s, 1),
-            "embed AGhidden <R0 AG1 F0 <R1 F1 BC1 head head' AGgradient Z1 FB0 S0> FB1 RS1 S1> BC0 embed'");
+  EXPECT_EQ(program_text(s, 0), "embed AGhidden AG0 F0 S0> F1 S1> BC1 head head' AGgradient <R0 Z0 FB0 <R1 FB1 RS0 BC0 embed'");
+  EXPECT_EQ(program_text(s, 1), "embed AGhidden <R0 AG1 F0 <R1 F1 BC1 head head' AGgradient Z1 FB0 S0> FB1 RS1 S1> BC0 embed'");
 }
 
 TEST(BatchPipeline, DescendingBackwardIsThatOfBmtrain1) {  // section 10: enter at the last micro-batch, reduce at micro-batch 0
   Pipeline p;
   p.more = {{"schedule.backward", "descending"}};
   const Schedule s = compiled(p);
-  EXPECT_EQ(program_text(s, 0),
-            "embed AGhidden AG0 F0 S0> F1 S1> BC1 head head' AGgradient <R1 Z0 FB1 <R0 FB0 RS0 BC0 embed'");
-  EXPECT_EQ(program_text(s, 1),
-            "embed AGhidden <R0 AG1 F0 <R1 F1 BC1 head head' AGgradient Z1 FB1 S1> FB0 RS1 S0> BC0 embed'");
+  EXPECT_EQ(program_text(s, 0), "embed AGhidden AG0 F0 S0> F1 S1> BC1 head head' AGgradient <R1 Z0 FB1 <R0 FB0 RS0 BC0 embed'");
+  EXPECT_EQ(program_text(s, 1), "embed AGhidden <R0 AG1 F0 <R1 F1 BC1 head head' AGgradient Z1 FB1 S1> FB0 RS1 S0> BC0 embed'");
 }
 
 TEST(BatchPipeline, LayersEnterOnceABatchAndLeaveWithItsLastMicroBatch) {
@@ -113,8 +109,8 @@ TEST(BatchPipeline, HostWaitsForTheRecordBefore) {
     if (wait == nullptr) continue;
     waits.push_back(name_of_op(s, s.ops[program.first_op.value + i + 1]) + " < " + name_of_op(s, s.ops[wait->target.value]));
   }
-  EXPECT_EQ(waits, (std::vector<std::string>{"AG3 < <R0", "Z3 < F0", "Z2 < AGgradient", "AG2 < RS2", "AG3 < <R2", "Z3 < F2",
-                                             "Z2 < AGgradient"}));
+  EXPECT_EQ(waits,
+            (std::vector<std::string>{"AG3 < <R0", "Z3 < F0", "Z2 < AGgradient", "AG2 < RS2", "AG3 < <R2", "Z3 < F2", "Z2 < AGgradient"}));
 }
 
 TEST(BatchPipeline, MetadataIsReadByTheHostBeforeEveryMessage) {  // B-F22, B-D07
@@ -207,8 +203,8 @@ Traffic traffic_of(const Schedule& s, const Program& program) {
   return t;
 }
 
-// Section 9.4: one gather and one reduction of a layer a batch, whatever M; H gathered and H broadcast in each direction on every rank; H over
-// every border in each direction.
+// Section 9.4: one gather and one reduction of a layer a batch, whatever M; H gathered and H broadcast in each direction on every rank; H
+// over every border in each direction.
 TEST(BatchPipeline, TrafficOfAStep) {
   for (const int pp : {2, 3, 4})
     for (const int pieces : {1, 2, 3, 4, 6, 12})
@@ -376,9 +372,10 @@ TEST(BatchPipeline, CompileRefusesWhatTheReaderWould) {
   const auto scenario = [](const std::vector<Override>& overrides) {
     std::vector<Override> all = {{"batch.micro_batch_size", "2"}};
     all.insert(all.end(), overrides.begin(), overrides.end());
-    return parse_scenario(R"({"format": 1, "model": {"preset": "gpt2"}, "mesh": {"pp": 2}, "batch": {"micro_batches": 1, "sequence_length": 16},
+    return parse_scenario(
+        R"({"format": 1, "model": {"preset": "gpt2"}, "mesh": {"pp": 2}, "batch": {"micro_batches": 1, "sequence_length": 16},
  "pipeline": {"form": "bmtrain"}, "machine": {"preset": "cpu"}})",
-                          "pipe.json", all);
+        "pipe.json", all);
   };
   Scenario good = scenario({});
   EXPECT_EQ(good.pipeline.micro_batches, 2) << "the default: as many as stages";
