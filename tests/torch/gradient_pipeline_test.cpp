@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "exec/gradient_check.h"
 #include "tests/torch/execution_case.h"
 
@@ -48,13 +50,18 @@ PipelineCase make(std::size_t n, int pp, int dp, int pieces, int batches, const 
   return c;
 }
 
+// Over two stages every combination; over more the backward orders alternate.
 std::vector<PipelineCase> cases() {
   std::vector<PipelineCase> all;
+  std::size_t shape = 0;
   for (const auto& [pp, dp] : {std::pair{2, 1}, {2, 2}, {3, 1}, {3, 2}, {4, 1}})
-    for (const int pieces : {2, 4, 1, 2 * pp})
-      for (const int batches : {1, 3})
-        for (const char* backward : {"ascending", "descending"})
-          if (2 * pp % pieces == 0) all.push_back(make(all.size(), pp, dp, pieces, batches, backward));
+    for (const int pieces : std::set<int>{1, 2, 4, 2 * pp})
+      for (const int batches : {1, 3}) {
+        if (2 * pp % pieces != 0) continue;
+        const bool descending = shape++ % 2 == 1;
+        if (pp == 2 || !descending) all.push_back(make(all.size(), pp, dp, pieces, batches, "ascending"));
+        if (pp == 2 || descending) all.push_back(make(all.size(), pp, dp, pieces, batches, "descending"));
+      }
   return all;
 }
 
