@@ -32,6 +32,10 @@ void refuse_for_processes(const Options& options, const Launch& launch) {
   const std::string several = fmt::format(" ({} started {})", launch.launcher, launch.world);
   if (options.text("mode") == "threads")
     throw usage_error("--mode threads runs all ranks in one process, and there are several" + several, "leave --mode out");
+  if (options.text("backend") == "cuda" && options.text("transport") == "local")
+    throw usage_error("--transport local joins ranks of one process, and there are several" + several, "leave --transport out: NCCL");
+  if (options.given("partition"))
+    throw usage_error("--partition divides a GPU among the ranks of one process, and there are several" + several, "leave --partition out");
   if (options.given("save"))
     throw usage_error("--save needs the state of all ranks in one process, and there are several" + several,
                       "leave --save out, or run all ranks in one process; --load works");

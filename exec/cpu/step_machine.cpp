@@ -327,6 +327,21 @@ std::optional<Task> StepMachine::next_transfer() {
   return task;
 }
 
+std::vector<Task> StepMachine::next_transfers() {
+  std::vector<Task> tasks;
+  const auto group_of = [this](const Task& task) {
+    return schedule_.ops[schedule_.programs[ranks_[task.rank].tables->program.value].first_op.value + task.op].group;
+  };
+  const auto joins = [&](const Task& task) {
+    return ranks_.size() == 1 && task.rank == tasks[0].rank && group_of(task).valid() && group_of(task) == group_of(tasks[0]);
+  };
+  while (!transfers_.empty() && (tasks.empty() || joins(transfers_.front()))) {
+    tasks.push_back(transfers_.front());
+    transfers_.pop_front();
+  }
+  return tasks;
+}
+
 std::optional<Task> StepMachine::next_local() {
   if (runnable_.empty()) return std::nullopt;
   const auto [ready, rank, op, lane] = *runnable_.begin();

@@ -67,6 +67,8 @@ class StepMachine {
   // Follows waits, records and posts until nothing more happens by itself; afterwards next_* say what can be done.
   void settle();
   std::optional<Task> next_transfer();
+  // The next transfer; where several processes run, with those of its group behind it: they go on together. Empty: none is due.
+  std::vector<Task> next_transfers();
   std::optional<Task> next_local();                    // the one that has been ready longest
   std::optional<Task> next_local(std::uint32_t rank);  // of this rank
   enum class RunAhead : std::uint8_t { Bounded, Free };
