@@ -77,7 +77,6 @@ void set_environment(BackendKind kind) {
   if (cpu_has_avx512_core()) raise_onednn_isa();
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) ::setenv(name, "1", 1);
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);
-  ::setenv("GLOG_minloglevel", "3", 0);
   if (cpu_has_avx2()) ::setenv("OPENBLAS_CORETYPE", "Haswell", 0);
   if (kind != BackendKind::Cuda) return;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
