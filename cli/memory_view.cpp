@@ -62,7 +62,7 @@ ClosedForm closed_form(const Scenario& scenario, const std::vector<std::int64_t>
   ClosedForm form;
   form.parameters = count * size_of(scenario.compute);
   form.gradients = count * size_of(scenario.gradient);
-  form.optimizer = scenario.optimizer == OptimizerKind::Adam ? count * 3 * size_of(scenario.master) : 0;
+  form.optimizer = scenario.optimizer == OptimizerKind::Adam && !scenario.offload ? count * 3 * size_of(scenario.master) : 0;
   shard(form, scenario);
   form.activations = activation_bytes(scenario, static_cast<std::int64_t>(stage), static_cast<std::int64_t>(layers.size()), layers[stage]);
   return form;

@@ -26,17 +26,13 @@ SegmentHome make_home(const Plan& plan, const SegmentPlan& segment, Emitter& emi
   StoredGroup group;
   group.elements = segment.elements;
   const Scenario& scenario = *plan.scenario;
-  const auto make = [&](const char* what, Category category, DType dtype) {
+  const auto make = [&](const char* what, Category category, DType dtype, Space space) {
     const LayoutId layout = emit.builder().layout(packed_layout(segment, dtype));
-    return emit.resident(fmt::format("{}.{}", segment.name, what), category, Bytes(segment.elements * size_of(dtype)), layout);
+    return emit.resident(fmt::format("{}.{}", segment.name, what), category, Bytes(segment.elements * size_of(dtype)), layout, space);
   };
-  group.param = make("param", Category::Param, scenario.compute);
-  group.gradient = make("grad", Category::Gradient, scenario.gradient);
-  if (scenario.optimizer == OptimizerKind::Adam) {
-    if (plan.master_copy()) group.master = make("master", Category::Optimizer, scenario.master);
-    group.first_moment = make("m", Category::Optimizer, DType::Fp32);
-    group.second_moment = make("v", Category::Optimizer, DType::Fp32);
-  }
+  group.param = make("param", Category::Param, scenario.compute, Space::Device);
+  group.gradient = make("grad", Category::Gradient, scenario.gradient, Space::Device);
+  make_optimizer_state(plan, group, make);
   home.param = {group.param};
   home.gradient = {group.gradient};
   home.groups = {group};
@@ -44,6 +40,19 @@ SegmentHome make_home(const Plan& plan, const SegmentPlan& segment, Emitter& emi
 }
 
 }  // namespace
+
+void make_optimizer_state(const Plan& plan, StoredGroup& group,
+                          const std::function<BufferId(const char*, Category, DType, Space)>& make) {
+  const Scenario& scenario = *plan.scenario;
+  if (scenario.optimizer == OptimizerKind::None) return;
+  const Space states = scenario.offload ? Space::Pageable : Space::Device;
+  if (plan.master_copy()) group.master = make("master", Category::Optimizer, scenario.master, states);
+  group.first_moment = make("m", Category::Optimizer, DType::Fp32, states);
+  group.second_moment = make("v", Category::Optimizer, DType::Fp32, states);
+  if (!scenario.offload) return;
+  group.host_gradient = make("host_grad", Category::Gradient, scenario.gradient, Space::Pinned);
+  group.host_param = make("host_param", Category::Param, scenario.compute, Space::Pinned);
+}
 
 SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
   SharedIds ids;
@@ -63,6 +72,7 @@ SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
   ids.data_parallel = builder.name("dp");
   ids.tied = builder.name("tied");
   if (scenario.zero.level > 0) ids.fill = builder.name("fill"), ids.accumulate = builder.name("accumulate");
+  if (scenario.offload) ids.down = builder.name("down"), ids.up = builder.name("up");
   const BatchShape& batch = scenario.batch;
   ids.hidden = builder.layout(single("hidden", scenario.compute, {batch.micro_batch, batch.sequence, scenario.model.hidden}));
   ids.ids = builder.layout(single("ids", DType::Int64, {scenario.micro_batches, batch.micro_batch, batch.sequence}));

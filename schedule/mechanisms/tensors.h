@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "schedule/mechanisms/emitter.h"
@@ -16,8 +17,8 @@ struct SharedIds {
   std::array<LayoutId, 4> saved;              // [SegmentKind]; none when nothing is saved
   std::array<std::array<WorkId, 7>, 4> work;  // [SegmentKind][Phase]: F, R, B, I, W
   std::array<NameId, 4> segment;              // "embed", "attn", "mlp", "head"
-  NameId adam, data_parallel, tied, fill, accumulate;
-  LayoutId hidden, ids, loss;
+  NameId adam, data_parallel, tied, fill, accumulate, down, up;
+  LayoutId hidden, ids, loss, loss_scale;
 };
 SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder);
 
@@ -25,9 +26,15 @@ SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder);
 // keeps no such state.
 struct StoredGroup {
   BufferId param, gradient, master, first_moment, second_moment;
-  Part param_part, gradient_part;  // what the optimizer steps of them; the states are that long
-  std::int64_t elements = 0;       // of the step
+  BufferId host_param, host_gradient;  // offloaded: pinned copies of the parts below; the optimizer's states are in pageable memory
+  Part param_part, gradient_part;      // what the optimizer steps of them; the states are that long
+  std::int64_t elements = 0;           // of the step
 };
+
+// Makes the optimizer's buffers of a group, on the device or, offloaded, on the host. `make` makes a resident buffer of the group's
+// elements: (what, category, type, space).
+void make_optimizer_state(const Plan& plan, StoredGroup& group,
+                          const std::function<BufferId(const char*, Category, DType, Space)>& make);
 
 // Where the parameters of a segment and their gradients are now.
 struct SegmentHome {
@@ -74,6 +81,7 @@ struct Tensors {
   std::vector<ChunkTensors> chunks;
   BufferId tokens, targets;             // resident: the loader fills them before the step; piece i of m = micro-batch i
   BufferId update_guard;                // of the optimizer's ops; none: they always do their work
+  BufferId loss_scale;                  // resident, fp32 {scale, good steps}; none: the loss is not scaled
   bool table_gradient_written = false;  // Tying::Local: the table's part of the embedding's gradient buffer
 };
 

@@ -205,6 +205,7 @@ TEST(Checks, ImpossibleCombinations) {
             "write \"shard_ranks\": 3, or remove it to shard over all of dp");
   EXPECT_EQ(problem({{"optimizer", R"({"kind": "none", "overflow_check": true})"}}).help,
             "write \"kind\": \"adam\", or remove \"overflow_check\"");
+  EXPECT_EQ(problem({{"optimizer", R"({"kind": "none", "offload": true})"}}).help, "write \"kind\": \"adam\", or remove \"offload\"");
   EXPECT_EQ(problem({{"recompute.mode", "sqrt"}}).code, "RECOMPUTE") << "over 4 stages";
   EXPECT_EQ(problem({{"recompute", R"({"mode": "every", "every": 13})"}}).help, "write \"every\": 12, which recomputes all layers as one group");
   EXPECT_EQ(problem({{"recompute.every", "2"}}).text, "\"mode\": \"every\" and \"every\" belong together");

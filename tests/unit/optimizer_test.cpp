@@ -1,0 +1,146 @@
+// The optimizer's programs: specs/bmtrain.md 8.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "schedule/ir/liveness.h"
+#include "schedule/ir/text.h"
+#include "schedule/model/flat_storage.h"
+#include "sim/cost/cost_models.h"
+#include "sim/simulate.h"
+#include "tests/support/zero_case.h"
+
+namespace steptwin {
+namespace {
+
+using test::compiled;
+using test::problems_of;
+using Case = test::ZeroCase;
+
+constexpr const char* kSharded = R"("level": 3)";
+
+// Every op from the first of phase U on, as "down L1", "adam L1", "up L1", "wait", "gather L1".
+std::string update_program(const Schedule& s, std::uint32_t program = 0) {
+  std::string text;
+  for (const Op& op : s.ops_of(s.programs[program])) {
+    const bool update = op.label.phase == Phase::Update;
+    if (text.empty() && !update) continue;
+    std::string what(s.name(op.label.segment));
+    if (std::holds_alternative<HostWait>(op.body)) what = "wait";
+    if (std::holds_alternative<AllGather>(op.body)) what = "gather";
+    const bool layer = op.label.layer >= 0;
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", what, layer ? fmt::format(" L{}", op.label.layer) : "");
+  }
+  return text;
+}
+
+TEST(Offload, AllGradientsGoDownThenGroupByGroupTheStepGoesUp) {
+  Case c;
+  c.zero = R"("level": 3, "ends": "whole")";
+  c.layers = 2;
+  const Schedule s = compiled(c, {{"optimizer.offload", "true"}, {"mesh.dp", "2"}});
+  EXPECT_EQ(problems_of(s), "");
+  // The embedding and the head are whole: their gradients are all-reduced on the lane dp before.
+  const std::string text = update_program(s);
+  EXPECT_EQ(text.substr(text.find("down")),
+            "down, down L1, down L0, down, adam, up, adam L1, up L1, adam L0, up L0, adam, up, wait");
+}
+
+TEST(Offload, CopiesStandOnTheComputeLaneAndStepsWaitForTheirOwnCopyAlone) {
+  Case c;
+  c.zero = kSharded;
+  const Schedule s = compiled(c, {{"optimizer.offload", "true"}});
+  const Program& p = s.programs[0];
+  std::size_t steps = 0;
+  for (std::uint32_t i = 0; i < p.op_count; ++i) {
+    const OpId id(p.first_op.value + i);
+    const Op& op = s.ops[id.value];
+    if (std::holds_alternative<Copy>(op.body)) {
+      EXPECT_EQ(p.lanes[op.lane.value].name, "compute") << print_op(s, id);
+    }
+    if (s.name(op.label.segment) != "adam") continue;
+    ++steps;
+    EXPECT_EQ(p.lanes[op.lane.value].engine, Engine::Host);
+    ASSERT_EQ(s.deps_of(id).size(), 1u);
+    const Op& copy = s.ops[s.deps_of(id)[0].value];
+    EXPECT_EQ(s.name(copy.label.segment), "down");
+    EXPECT_EQ(s.accesses_of(s.deps_of(id)[0])[1].buffer, s.accesses_of(id)[0].buffer) << "its own gradient";
+  }
+  EXPECT_GT(steps, 3u);
+}
+
+// The first Adam starts when its copy has ended, not when all have; what goes up waits for all that comes down.
+TEST(Offload, LaterCopiesOverlapEarlierStepsAndNothingOverlapsTheBackward) {
+  Case c;
+  c.zero = kSharded;
+  c.layers = 4;
+  const Schedule s = compiled(c, {{"optimizer.offload", "true"}});
+  const Machine machine = load_machine(machine_preset_path("v100_node"));
+  const Trace trace = simulate(s, *analytic_costs(machine), &machine);
+  ASSERT_EQ(trace.outcome.status, Status::Ok);
+  SimTime last_backward{}, first_down = SimTime::max(), last_down{}, first_adam = SimTime::max(), first_up = SimTime::max();
+  for (const Span& span : trace.spans) {
+    if (span.rank.value != trace.stand_in[0].value) continue;
+    const Op& op = s.ops[span.op.value];
+    const auto what = s.name(op.label.segment);
+    if (op.label.phase == Phase::Backward) last_backward = std::max(last_backward, span.end);
+    if (what == "down") first_down = std::min(first_down, span.start), last_down = std::max(last_down, span.end);
+    if (what == "adam") first_adam = std::min(first_adam, span.start);
+    if (what == "up") first_up = std::min(first_up, span.start);
+  }
+  EXPECT_GE(first_down, last_backward);
+  EXPECT_LT(first_adam, last_down);
+  EXPECT_GE(first_up, last_down);
+}
+
+// Section 8: 16 bytes an element on the host (16-bit: 12 pageable, 4 pinned; fp32: 8 and 8), nothing but parameter and gradient on the device.
+TEST(Offload, HostBytesPerElement) {
+  for (const auto& [compute, gradient, pageable, pinned] :
+       {std::tuple{"bf16", "bf16", 12, 4}, {"fp16", "fp16", 12, 4}, {"bf16", "fp32", 12, 6}, {"fp32", "fp32", 8, 8}}) {
+    Case c;
+    c.zero = kSharded;
+    c.compute = compute;
+    c.gradient = gradient;
+    const Schedule on_device = compiled(c), s = compiled(c, {{"optimizer.offload", "true"}});
+    EXPECT_EQ(problems_of(s), "");
+    const Program &p = s.programs[0], &ordinary = on_device.programs[0];
+    std::int64_t elements = 0, states = 0;  // of this rank's shards
+    for (const Buffer& b : ordinary.buffers) {
+      if (b.category == Category::Optimizer && on_device.name(b.name).ends_with(".m")) elements += b.bytes.value / 4;
+      if (b.category == Category::Optimizer) states += b.bytes.value;
+    }
+    EXPECT_GT(elements, 0);
+    EXPECT_EQ(resident_bytes(p, Space::Pageable).value, pageable * elements);
+    EXPECT_EQ(resident_bytes(p, Space::Pinned).value, pinned * elements);
+    EXPECT_EQ(states, pageable * elements) << "the states that left the device";
+    EXPECT_EQ(resident_bytes(p, Space::Device).value, resident_bytes(ordinary, Space::Device).value - states);
+  }
+}
+
+// Adam's bytes over what a rank's cores stream: 28 a bf16 element (gradient 4, m and v read and written 16, master 8, parameter 2 = 30 with
+// an fp32 gradient) at 20 GB/s unless the machine says otherwise.
+TEST(Offload, AStepIsBoundByMainMemory) {
+  Case c;
+  c.zero = kSharded;
+  const Schedule s = compiled(c, {{"optimizer.offload", "true"}});
+  Machine machine = load_machine(machine_preset_path("v100_node"));
+  const auto adam = std::find_if(s.ops.begin(), s.ops.end(), [&](const Op& op) { return s.name(op.label.segment) == "adam"; });
+  ASSERT_NE(adam, s.ops.end());
+  const auto accesses = s.accesses_of(OpId(static_cast<std::uint32_t>(adam - s.ops.begin())));
+  const double elements = static_cast<double>(s.programs[0].buffers[accesses[0].buffer.value].bytes.value) / 4;
+  EXPECT_EQ(analytic_costs(machine)->compute(s, s.programs[0], *adam).duration, ceil_ns(30 * elements / 20e9));
+  machine.host.memory_bandwidth = BytesPerSecond{100e9};
+  EXPECT_EQ(analytic_costs(machine)->compute(s, s.programs[0], *adam).duration, ceil_ns(30 * elements / 100e9));
+}
+
+TEST(Offload, AnOverflowHoldsEverythingBack) {
+  Case c;
+  c.zero = kSharded;
+  const Schedule s = compiled(c, {{"optimizer.offload", "true"}, {"optimizer.overflow_check", "true"}});
+  EXPECT_EQ(problems_of(s), "");
+  for (const Op& op : s.ops) EXPECT_TRUE(op.label.phase != Phase::Update || op.guard.valid());
+}
+
+}  // namespace
+}  // namespace steptwin
