@@ -30,7 +30,7 @@ const std::vector<ScenarioSection>& scenario_sections() {
       {"schedule", {"order", "csv", "p2p", "layers_per_stage", "warm_up", "backward"}},
       {"zero", {"level", "form", "reshard", "prefetch", "reduce", "ends", "shard_ranks"}},
       {"recompute", {"mode", "every"}},
-      {"optimizer", {"kind", "offload", "overflow_check"}},
+      {"optimizer", {"kind", "offload", "clip", "overflow_check", "loss_scale", "loss_scale_factor", "loss_scale_steps"}},
       {"data_parallel", {"reduce", "bucket_mib"}},
       {"machine", machine_keys()},
       {"cost", {"model", "forward_us", "input_grad_us", "weight_grad_us", "p2p_us", "optimizer_us"}},

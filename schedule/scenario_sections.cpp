@@ -186,7 +186,7 @@ void read_zero(ScenarioReading& r) {
 }
 
 void read_optimizer(ScenarioReading& r) {
-  constexpr NumberRange kScale{1, 1e38}, kFactor{1, 1e6, true}, kNorm{0, 1e12, true};
+  constexpr NumberRange kScale{1, 3.4e38}, kFactor{1, 1e6, true}, kNorm{0, 1e12, true};
   const JsonObject o = r.section("optimizer");
   Scenario& s = r.scenario;
   s.optimizer = o.choice("kind", {"adam", "none"}).value_or(0) == 1 ? OptimizerKind::None : OptimizerKind::Adam;

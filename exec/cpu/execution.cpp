@@ -91,6 +91,7 @@ ExecutionResult Execution::run() {
   result.trace = recorder_->finish(end, machine_->ops_done());
   if (end.status == Status::Ok) result.losses = training_->losses();
   if (end.status == Status::Ok) training_->save();
+  result.facts = training_->facts();
   result.gradients = training_->gradients();
   result.parameters = training_->parameters();
   result.allocated = recorder_->allocated();
@@ -146,7 +147,7 @@ void Execution::work(const Task& task) {
 
 void Execution::work_local(const Task& task) {
   RankMemory& memory = memories_[task.rank];
-  if (!memory.does_work(task.op)) return;
+  if (!memory.does_work(task.op)) return training_->guarded_off(task.rank, machine_->step(task.rank), task.op);
   const OpId id = id_of(task.rank, task.op);
   const Op& op = schedule_.ops[id.value];
   if (std::holds_alternative<Copy>(op.body)) return copy(op, task);
@@ -154,7 +155,7 @@ void Execution::work_local(const Task& task) {
   if (operands.empty()) return;  // an op of a schedule text that only states its time
   const std::uint32_t step = machine_->step(task.rank);
   training_->before_op(task.rank, step, task.op);
-  run_compute(schedule_, schedule_.program_of(id), id, operands, training_->context(step));
+  run_compute(schedule_, schedule_.program_of(id), id, operands, training_->context(task.rank, step));
   training_->after_op(task.rank, step, task.op);
 }
 

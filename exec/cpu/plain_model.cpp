@@ -34,7 +34,9 @@ at::ScalarType scalar_type(DType dtype) {
 struct ModelFacts {
   std::map<std::string, TensorSpec> parameters;
   std::int64_t heads = 0, layers = 0;
-  bool optimizer = false, master = false;
+  bool optimizer = false, master = false, overflow_check = false;
+  std::optional<double> clip;
+  double loss_scale = 1, loss_scale_factor = 1, loss_scale_steps = 1e18;  // without loss scaling: 1 for ever
 };
 
 void read_parameters(const Schedule& schedule, ModelFacts& facts) {
@@ -61,8 +63,14 @@ ModelFacts facts_of(const Schedule& schedule) {
   while (facts.parameters.contains(fmt::format("layers.{}.attn.norm.weight", facts.layers))) ++facts.layers;
   if (facts.heads == 0 || facts.layers == 0 || !facts.parameters.contains("embed.token.weight"))
     refuse("it is not one of a whole GPT or Llama model");
-  facts.optimizer =
-      std::any_of(schedule.ops.begin(), schedule.ops.end(), [&](const Op& op) { return schedule.name(op.label.segment) == "adam"; });
+  const auto has_op = [&](std::string_view segment) {
+    return std::any_of(schedule.ops.begin(), schedule.ops.end(), [&](const Op& op) { return schedule.name(op.label.segment) == segment; });
+  };
+  facts.optimizer = has_op("adam"), facts.overflow_check = has_op("check");
+  facts.clip = schedule.constant("clip");
+  facts.loss_scale = schedule.constant("loss_scale").value_or(1);
+  facts.loss_scale_factor = schedule.constant("loss_scale_factor").value_or(1);
+  facts.loss_scale_steps = schedule.constant("loss_scale_steps").value_or(1e18);
   return facts;
 }
 
@@ -74,11 +82,13 @@ struct Parameter {
 
 class PlainModel {
  public:
-  PlainModel(const Schedule& schedule, std::uint64_t seed) : facts_(facts_of(schedule)) {
+  PlainModel(const Schedule& schedule, std::uint64_t seed) : facts_(facts_of(schedule)), scale_(facts_.loss_scale) {
     for (const auto& [name, tensor] : facts_.parameters) parameters_.emplace(name, make(name, tensor, seed));
   }
-  // Mean loss of the batch [n, s]; the gradients are left in the parameters.
+  // Mean loss of the batch [n, s]; its gradients, times the loss scale, are left in the parameters.
   double gradients(const at::Tensor& tokens, const at::Tensor& targets);
+  // Takes the loss scale out of the gradients and clips them; false: they overflowed, and the scale is lower now.
+  bool prepare_gradients();
   void adam_step();
   NamedValues gradient_values() const;
   bool has_optimizer() const { return facts_.optimizer; }
@@ -99,7 +109,8 @@ class PlainModel {
 
   ModelFacts facts_;
   std::map<std::string, Parameter> parameters_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0;  // that Adam has made
+  double scale_ = 1, good_steps_ = 0;
 };
 
 // With a master copy the values are drawn in fp32 and rounded to the compute type.
@@ -191,17 +202,37 @@ double PlainModel::gradients(const at::Tensor& tokens, const at::Tensor& targets
     const std::int64_t count = std::min(at_once, samples - first);
     const double share = static_cast<double>(count) / static_cast<double>(samples);
     const at::Tensor part = loss(tokens.narrow(0, first, count), targets.narrow(0, first, count)) * share;
-    const auto slopes = torch::autograd::grad({part}, leaves);
+    const auto slopes = torch::autograd::grad({part * scale_}, leaves);
     mean += part.item<double>();
     std::size_t i = 0;
     for (auto& [name, parameter] : parameters_) parameter.gradient += slopes[i++].to(at::kFloat);
   }
-  ++step_;
   return mean;
+}
+
+bool PlainModel::prepare_gradients() {
+  const c10::AutoGradMode no_gradients(false);
+  bool finite = true;
+  double squares = 0;
+  for (auto& [name, p] : parameters_) finite = finite && (!facts_.overflow_check || at::isfinite(p.gradient).all().item<bool>());
+  const double scale = scale_;
+  good_steps_ = finite ? good_steps_ + 1 : 0;
+  if (!finite) scale_ = std::max(1.0, scale_ / facts_.loss_scale_factor);
+  if (good_steps_ >= facts_.loss_scale_steps) scale_ *= facts_.loss_scale_factor, good_steps_ = 0;
+  if (!finite) return false;
+  for (auto& [name, p] : parameters_) {
+    p.gradient = p.gradient / scale;
+    squares += p.gradient.to(at::kDouble).square().sum().item<double>();
+  }
+  const double factor = facts_.clip ? *facts_.clip / (std::sqrt(squares) + 1e-6) : 1;
+  for (auto& [name, p] : parameters_)
+    if (factor < 1) p.gradient = p.gradient * factor;
+  return true;
 }
 
 void PlainModel::adam_step() {
   const c10::AutoGradMode no_gradients(false);
+  ++step_;
   const auto steps = static_cast<double>(step_);
   for (auto& [name, p] : parameters_) {
     if (!facts_.master) p.weight = p.value.detach().to(at::kFloat).clone();
@@ -251,8 +282,9 @@ ExecutionResult run_plain_model(const Schedule& schedule, const ExecuteOptions& 
     if (options.stop != nullptr && options.stop->load()) break;
     const double loss = model.gradients(batch_ids(loader, step, Ids::Tokens), batch_ids(loader, step, Ids::Targets));
     if (step >= options.warm_up) result.losses.push_back(loss);
+    const bool finite = model.prepare_gradients();
     if (step == 0 && options.keep_gradients) result.gradients = model.gradient_values();
-    if (model.has_optimizer()) model.adam_step();
+    if (model.has_optimizer() && finite) model.adam_step();
   }
   return result;
 }

@@ -2,6 +2,7 @@
 // check.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -29,10 +30,12 @@ class TrainingState {
   // Around a compute op of a rank; from several threads for different ops.
   void before_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op);
   void after_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op);
+  void guarded_off(std::uint32_t rank, std::uint32_t step, std::uint32_t op);  // in place of both, when its guard said no
   void end_step(std::uint32_t rank, std::uint32_t step);
-  StepContext context(std::uint32_t step) const;
+  StepContext context(std::uint32_t rank, std::uint32_t step) const;
 
   std::vector<double> losses() const;  // of the measured steps; empty when no op writes a loss
+  std::vector<RunFact> facts() const;           // the loss scale and the steps that an overflow held back, where there is one
   NamedValues gradients() const;                // of the first repetition; of a tensor that several ranks hold, the one of the lowest
   std::vector<NamedValues> parameters() const;  // [rank] as they stand, shards put together; empty without keep_gradients
 
@@ -45,6 +48,13 @@ class TrainingState {
   void find_losses(std::uint32_t rank);
   void read_shares(std::uint32_t rank, const Layout& layout, ByteRange range, const std::byte* data, TensorShares& shares) const;
   void add_parameters(std::uint32_t rank, std::vector<TensorShares>& shares) const;
+  struct Skipped {
+    std::int64_t steps = 0;              // that the optimizer did not make, earlier runs' included
+    std::optional<std::uint32_t> last;  // of this run
+  };
+  std::optional<std::uint32_t> loss_scale_buffer(std::uint32_t rank) const;
+  std::array<float, 3> loss_scale(std::uint32_t rank, std::uint32_t buffer) const;  // scale, good steps, skipped steps
+  void set_up_loss_scale();
   bool captures(std::uint32_t step) const { return options_.keep_gradients && step == 0; }
 
   const Schedule& schedule_;
@@ -57,6 +67,8 @@ class TrainingState {
   std::vector<TensorShares> gradients_;  // [rank]
   HeldRanges ranges_;
   std::int64_t earlier_steps_ = 0;  // of the checkpoint that was loaded
+  mutable std::mutex skipped_mutex_;
+  std::vector<Skipped> skipped_;    // [rank]
 };
 
 }  // namespace steptwin

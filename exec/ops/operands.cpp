@@ -91,6 +91,18 @@ bool Operands::next_is_gradient() {
   return access != nullptr && is_gradient(*access);
 }
 
+bool Operands::next_is_parameter() {
+  const BoundAccess* access = next();
+  return access != nullptr && access->mode == AccessMode::Read &&
+         (access->category == Category::Param || access->category == Category::GatheredParam);
+}
+
+double Operands::constant(std::string_view name) const {
+  const std::optional<double> value = schedule_.constant(name);
+  if (!value) fail(fmt::format("the schedule states no constant {}", name), fmt::format("add a line: constant {} VALUE", name));
+  return *value;
+}
+
 void Operands::finish() {
   while (const BoundAccess* access = next()) {
     if (access->category != Category::Workspace || access->mode != AccessMode::Write)

@@ -32,10 +32,12 @@ class Operands {
   const BoundAccess& gradient(const char* what);  // a write (the step's first contribution) or an update
   bool next_is(AccessMode mode);
   bool next_is_gradient();
+  bool next_is_parameter();  // a read
   // Behind the signature only workspace may follow: temporaries are LibTorch's own.
   void finish();
 
   const StepContext& step() const { return step_; }
+  double constant(std::string_view name) const;  // of the schedule; fails when it states none
   const Work& work() const;  // of the op's only part; fails when it has none
   [[noreturn]] void fail(const std::string& problem, const std::string& help = {}) const;
 

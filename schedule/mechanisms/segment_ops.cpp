@@ -163,6 +163,7 @@ class SegmentOp {
     if (cost_.saved_bytes.value > 0) add_read(chunk_.saved(visit_.micro_batch, index_));
     if (cost_.keeps_input && !is_embedding()) add_read(chunk_.value(visit_.micro_batch, index_));
     if (!is_embedding()) read_parameters();
+    if (is_head() && program_.tensors.loss_scale.valid()) add_read(program_.tensors.loss_scale);
   }
 
   void write_input_gradient() {

@@ -77,6 +77,7 @@ SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
   ids.hidden = builder.layout(single("hidden", scenario.compute, {batch.micro_batch, batch.sequence, scenario.model.hidden}));
   ids.ids = builder.layout(single("ids", DType::Int64, {scenario.micro_batches, batch.micro_batch, batch.sequence}));
   ids.loss = builder.layout(single("loss", DType::Fp32, {1}));
+  if (scenario.loss_scaling.initial > 0) ids.loss_scale = builder.layout({"loss_scale", {{"optimizer", DType::Fp32, {3}, {}}}});
   return ids;
 }
 
@@ -84,6 +85,8 @@ Tensors make_tensors(const Plan& plan, std::int32_t rank, const SharedIds& ids, 
   Tensors tensors;
   const Scenario& scenario = *plan.scenario;
   const Bytes id_bytes(scenario.micro_batches * scenario.batch.micro_batch * scenario.batch.sequence * size_of(DType::Int64));
+  if (ids.loss_scale.valid())
+    tensors.loss_scale = emit.resident("optimizer.loss_scale", Category::Optimizer, Bytes(3 * size_of(DType::Fp32)), ids.loss_scale);
   for (const std::int32_t number : plan.stages_of_rank[static_cast<std::size_t>(rank)]) {
     const StagePlan& stage = plan.stages[static_cast<std::size_t>(number)];
     if (stage.stage == 0) tensors.tokens = emit.resident("tokens", Category::Input, id_bytes, ids.ids);

@@ -81,7 +81,7 @@ struct Tensors {
   std::vector<ChunkTensors> chunks;
   BufferId tokens, targets;             // resident: the loader fills them before the step; piece i of m = micro-batch i
   BufferId update_guard;                // of the optimizer's ops; none: they always do their work
-  BufferId loss_scale;                  // resident, fp32 {scale, good steps}; none: the loss is not scaled
+  BufferId loss_scale;                  // resident, fp32 {scale, good steps, skipped steps}; none: the loss is not scaled
   bool table_gradient_written = false;  // Tying::Local: the table's part of the embedding's gradient buffer
 };
 

@@ -144,13 +144,15 @@ const ExecutionResult& plain_run(const ExecutionCase& c, std::uint32_t steps, st
   static std::map<std::string, ExecutionResult> kept;
   ExecutionCase plain = c;
   plain.order = "gpipe", plain.recompute = "none", plain.pp = 1;
+  std::erase_if(plain.overrides, [](const Override& o) { return !o.path.starts_with("optimizer.") && !o.path.starts_with("model."); });
   const std::string text = scenario_text(plain);
-  const std::string key = fmt::format("{} {} {}", text, steps, warm_up);
+  std::string key = fmt::format("{} {} {}", text, steps, warm_up);
+  for (const Override& o : plain.overrides) key += fmt::format(" {}={}", o.path, o.value);
   const auto found = kept.find(key);
   if (found != kept.end()) return found->second;
   ExecuteOptions options = execute_options(steps);
   options.warm_up = warm_up;
-  return kept[key] = backend().run_plain(rehearse(text).schedule, options);
+  return kept[key] = backend().run_plain(rehearse(text, plain.overrides).schedule, options);
 }
 
 void expect_order(const Rehearsal& prediction, const ExecutionResult& run, std::uint32_t steps) {

@@ -142,5 +142,126 @@ TEST(Offload, AnOverflowHoldsEverythingBack) {
   for (const Op& op : s.ops) EXPECT_TRUE(op.label.phase != Phase::Update || op.guard.valid());
 }
 
+// Only what stands between the last reduction and the first step of Adam.
+std::string scale_program(const Schedule& s, std::uint32_t program = 0) {
+  std::string text;
+  std::string last;
+  int times = 0;
+  const auto flush = [&] { text += last.empty() ? "" : fmt::format("{}{}{}", text.empty() ? "" : ", ", last, times > 1 ? fmt::format(" x{}", times) : ""); };
+  for (const Op& op : s.ops_of(s.programs[program])) {
+    std::string what(s.name(op.label.segment));
+    const bool reduce = std::holds_alternative<AllReduce>(op.body);
+    if (std::holds_alternative<HostWait>(op.body)) what = "wait";
+    const bool own = what == "wait" || what == "check" || what == "decide" || what == "norm" || what == "factor" || what == "rescale" || what == "scale";
+    if (what == "adam") break;
+    if (!own || op.label.layer >= 0) continue;
+    what = reduce ? what + " reduced" : what;
+    if (what == last) {
+      ++times;
+      continue;
+    }
+    flush();
+    last = what, times = 1;
+  }
+  flush();
+  return text;
+}
+
+Case whole_replicas() {  // no throttle, so that every wait is the optimizer's
+  Case c;
+  c.zero = R"("level": 0)";
+  c.recompute = "none";
+  c.layers = 2;
+  return c;
+}
+
+TEST(Clip, ANormAGradientOneReductionAHostReadAScaling) {
+  Case c = whole_replicas();
+  c.pp = 2;
+  const Schedule s = compiled(c, {{"optimizer.clip", "1.5"}});
+  EXPECT_EQ(problems_of(s), "");
+  EXPECT_EQ(s.constant("clip"), 1.5);
+  // The embedding, and a layer's two halves; the head's buffer also holds the copy of the table, which counts with the embedding.
+  EXPECT_EQ(scale_program(s, 0), "norm x3, norm reduced, wait, factor, scale x3");
+  EXPECT_EQ(scale_program(s, 1), "norm x4, norm reduced, wait, factor, scale x3");
+}
+
+// The embedding, two layers of two halves, the head.
+TEST(LossScale, IsTakenOutBehindTheCheckAndMovesOnce) {
+  const Schedule s = compiled(whole_replicas(), {{"optimizer.loss_scale", "65536"}});
+  EXPECT_EQ(problems_of(s), "");
+  EXPECT_EQ(scale_program(s), "check x6, check reduced, decide, wait, factor, rescale, scale x6");
+  const Schedule both = compiled(whole_replicas(), {{"optimizer.loss_scale", "65536"}, {"optimizer.clip", "1"}});
+  EXPECT_EQ(problems_of(both), "");
+  EXPECT_EQ(scale_program(both), "check x6, check reduced, decide, wait, norm x6, wait, factor, rescale, scale x6");
+  for (const Op& op : both.ops) {
+    const auto what = both.name(op.label.segment);
+    if (what == "norm" || what == "factor" || what == "scale" || what == "adam") {
+      EXPECT_TRUE(op.guard.valid()) << what;
+    }
+    if (what == "rescale") {
+      EXPECT_FALSE(op.guard.valid()) << "it lowers the scale on overflow";
+    }
+  }
+}
+
+const AllReduce* norm_reduction(const Schedule& s) {
+  for (const Op& op : s.ops)
+    if (const auto* reduce = std::get_if<AllReduce>(&op.body); reduce != nullptr && s.name(op.label.segment) == "norm") return reduce;
+  return nullptr;
+}
+
+// fp32, over the ranks that hold distinct pieces: stages alone, or stages and one shard group.
+TEST(Clip, TheReductionSpansTheRanksThatHoldDistinctPieces) {
+  const auto members = [](const Case& c, std::vector<Override> more = {}) -> std::size_t {
+    more.push_back({"optimizer.clip", "1"});
+    const Schedule s = compiled(c, more);
+    EXPECT_EQ(problems_of(s), "");
+    const AllReduce* reduce = norm_reduction(s);
+    if (reduce == nullptr) return 1;
+    EXPECT_EQ(reduce->dtype, DType::Fp32);
+    EXPECT_EQ(reduce->bytes, Bytes(s.constant("norm_copies") ? 8 : 4));
+    const CommInstances comm = expand(s.mesh, s.communicators[reduce->comm.value]);
+    for (const auto& instance : comm.members) EXPECT_EQ(instance.size(), comm.members[0].size());
+    return comm.members[0].size();
+  };
+  Case c = whole_replicas();
+  c.dp = 4;
+  EXPECT_EQ(members(c), 1u) << "every replica has the whole";
+  c.pp = 2;
+  EXPECT_EQ(members(c), 2u);
+  c.zero = R"("level": 3)";
+  EXPECT_EQ(members(c), 8u);
+  c.zero = R"("level": 2, "ends": "whole")";
+  EXPECT_EQ(members(c), 8u);
+  c.zero = R"("level": 3, "shard_ranks": 2)";
+  EXPECT_EQ(members(c), 4u);
+  EXPECT_EQ(members(c, {{"mesh.order", R"(["dp", "pp"])"}}), 4u);
+  // The two stages of one shard group, in either order of the axes.
+  for (const auto& [order, first] : {std::pair{R"(["pp", "dp"])", std::vector<std::uint32_t>{0, 1, 4, 5}}, {R"(["dp", "pp"])", {0, 1, 2, 3}}}) {
+    const Schedule s = compiled(c, {{"optimizer.clip", "1"}, {"mesh.order", order}});
+    const CommInstances comm = expand(s.mesh, s.communicators[norm_reduction(s)->comm.value]);
+    std::vector<std::uint32_t> ranks;
+    for (const RankId rank : comm.members[0]) ranks.push_back(rank.value);
+    EXPECT_EQ(ranks, first) << order;
+  }
+}
+
+// One pass of reading and one of reading and writing over the gradients of a rank, at the device's memory bandwidth.
+TEST(Clip, CostsTwoPassesOverTheGradients) {
+  const Schedule s = compiled(whole_replicas(), {{"optimizer.clip", "1"}});
+  std::int64_t read = 0, scaled = 0, gradients = 0;
+  for (const Op& op : s.ops) {
+    const auto what = s.name(op.label.segment);
+    const auto* compute = std::get_if<Compute>(&op.body);
+    if (compute == nullptr) continue;
+    const std::int64_t bytes = s.works[s.parts_of(*compute)[0].work.value].bytes().value;
+    read += what == "norm" ? bytes : 0, scaled += what == "scale" ? bytes : 0;
+  }
+  for (const Buffer& b : s.programs[0].buffers) gradients += b.category == Category::Gradient ? b.bytes.value : 0;
+  EXPECT_EQ(read, gradients);
+  EXPECT_EQ(scaled, 2 * gradients);
+}
+
 }  // namespace
 }  // namespace steptwin
