@@ -26,7 +26,7 @@ const std::vector<ScenarioSection>& scenario_sections() {
         "flash_attention", "dropout"}},
       {"mesh", {"pp", "dp", "cp", "ep", "tp", "order"}},
       {"batch", {"micro_batches", "micro_batch_size", "sequence_length"}},
-      {"precision", {"compute", "master", "gradient"}},
+      {"precision", {"compute", "master", "gradient", "reduce"}},
       {"schedule", {"order", "csv", "p2p", "layers_per_stage", "warm_up", "backward"}},
       {"zero", {"level", "form", "reshard", "prefetch", "reduce", "ends", "shard_ranks"}},
       {"recompute", {"mode", "every"}},

@@ -153,7 +153,7 @@ void read_precision(ScenarioReading& r) {
   r.scenario.compute = dtype_of(o, "compute", {"bf16", "fp16", "fp32"}, DType::Bf16);
   r.scenario.master = dtype_of(o, "master", {"fp32"}, DType::Fp32);
   r.scenario.gradient = dtype_of(o, "gradient", {"fp32", "bf16", "fp16"}, DType::Fp32);
-  r.scenario.reduce = r.scenario.gradient;
+  r.scenario.reduce = dtype_of(o, "reduce", {"fp32", "bf16", "fp16"}, r.scenario.gradient);
 }
 
 void read_schedule(ScenarioReading& r) {

@@ -263,5 +263,47 @@ TEST(Clip, CostsTwoPassesOverTheGradients) {
   EXPECT_EQ(scaled, 2 * gradients);
 }
 
+std::int64_t bytes_of_all(const Schedule& s, bool (*is)(const OpBody&)) {
+  std::int64_t sum = 0;
+  for (const Op& op : s.ops) sum += is(op.body) ? bytes_of(op.body).value : 0;
+  return sum;
+}
+
+bool reduces(const OpBody& body) { return std::holds_alternative<ReduceScatter>(body) || std::holds_alternative<AllReduce>(body); }
+bool copies(const OpBody& body) { return std::holds_alternative<Copy>(body); }
+
+// Reductions move half the bytes in bf16 and twice as many in fp32; the casts of a gradient and of its sum (or shard) stand around them.
+TEST(ReduceType, BytesFollowTheTypeAndCastsSurroundTheReduction) {
+  for (const char* zero : {R"("level": 0)", R"("level": 1)", R"("level": 2)", R"("level": 3)", R"("level": 3, "form": "fsdp")",
+                           R"("level": 3, "shard_ranks": 2)", R"("level": 2, "ends": "whole")"}) {
+    Case c;
+    c.zero = zero;
+    c.dp = 4;
+    const Schedule same = compiled(c), narrow = compiled(c, {{"precision.reduce", "bf16"}});
+    c.gradient = "bf16";
+    const Schedule wide = compiled(c, {{"precision.reduce", "fp32"}});
+    for (const Schedule* s : {&narrow, &wide}) EXPECT_EQ(problems_of(*s), "") << zero;
+    EXPECT_EQ(bytes_of_all(same, copies), 0);
+    EXPECT_EQ(bytes_of_all(narrow, reduces) * 2, bytes_of_all(same, reduces)) << zero;
+    EXPECT_EQ(bytes_of_all(wide, reduces), bytes_of_all(same, reduces)) << zero << ": fp32, although kept in bf16";
+    EXPECT_GT(bytes_of_all(narrow, copies), 0);
+    const Program& p = narrow.programs[0];
+    EXPECT_EQ(resident_bytes(p, Space::Device), resident_bytes(same.programs[0], Space::Device)) << "what is kept is kept in its type";
+  }
+}
+
+TEST(ReduceType, ABlockIsCastReducedAndItsShardCastBackOnOneLane) {
+  Case c;
+  const Schedule s = compiled(c, {{"precision.reduce", "bf16"}});
+  const Program& p = s.programs[0];
+  std::string text;
+  for (const Op& op : s.ops_of(p)) {
+    if (op.label.layer != 1 || !op.lane.valid() || p.lanes[op.lane.value].name != "load" || op.label.phase != Phase::Backward) continue;
+    if (const auto* copy = std::get_if<Copy>(&op.body)) text += fmt::format("{}>{} ", name_of(copy->from), name_of(copy->to));
+    if (const auto* reduce = std::get_if<ReduceScatter>(&op.body)) text += fmt::format("RS {} ", name_of(reduce->dtype));
+  }
+  EXPECT_EQ(text, "fp32>bf16 RS bf16 bf16>fp32 ");
+}
+
 }  // namespace
 }  // namespace steptwin
