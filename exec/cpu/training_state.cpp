@@ -155,6 +155,10 @@ StepContext TrainingState::context(std::uint32_t rank, std::uint32_t step) const
   StepContext context;
   const DataShape& shape = loader_.shape();
   if (shape.micro_batches > 0) context.loss_scale = 1.0 / static_cast<double>(shape.micro_batches * shape.data_parallel);
+  context.seed = options_.seed;
+  const std::int64_t replica = schedule_.mesh.coordinate(matching_.ranks[rank].rank, "dp");
+  context.first_sample = sample_number(shape, earlier_steps_ + step, 0, replica, 0);
+  context.micro_batch_distance = shape.data_parallel * shape.micro_batch;
   const std::lock_guard lock(skipped_mutex_);
   context.step = earlier_steps_ + step + 1 - skipped_[rank].steps;
   return context;

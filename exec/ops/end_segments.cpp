@@ -101,8 +101,8 @@ const BoundAccess* table_gradient_operand(Operands& operands) { return operands.
 void embedding_forward(Operands& operands) {
   const at::Tensor ids = ids_at(operands, operands.read("tokens"));
   const BoundAccess& param = operands.read("P");
+  const BoundAccess* const saved = operands.next_is_laid_out_as("embed.saved") ? &operands.write("S") : nullptr;
   at::Tensor y = tensor_at(operands, operands.only_tensor(operands.write("y")));
-  if (operands.next_is(AccessMode::Write)) operands.fail("dropout is not executed", "set model.dropout to 0");
   y.view({-1, y.size(-1)}).copy_(at::embedding(tensor_at(operands, operands.tensor(param, "token.weight")), ids));
   if (operands.has(param, "position.weight")) {
     const at::Tensor positions = tensor_at(operands, operands.tensor(param, "position.weight"));
@@ -110,13 +110,19 @@ void embedding_forward(Operands& operands) {
       operands.fail(fmt::format("a sequence of {} tokens exceeds the model's {} positions", y.size(1), positions.size(0)));
     y.add_(positions.narrow(0, 0, y.size(1)));
   }
+  if (saved != nullptr) {
+    const at::Tensor mask = tensor_at(operands, operands.tensor(*saved, "mask"));
+    draw_mask(operands.masks_of_forward(), operands.constant("dropout"), mask);
+    y.copy_(drop(y, mask, operands.constant("dropout")));
+  }
   operands.finish();
 }
 
 void embedding_backward(Operands& operands) {
-  const at::Tensor dy = to_fp32(tensor_at(operands, operands.only_tensor(operands.read("dy"))));
+  at::Tensor dy = to_fp32(tensor_at(operands, operands.only_tensor(operands.read("dy"))));
   const at::Tensor ids = ids_at(operands, operands.read("tokens"));
-  if (operands.next_is(AccessMode::Read)) operands.fail("dropout is not executed", "set model.dropout to 0");
+  if (operands.next_is(AccessMode::Read))
+    dy = drop(dy, tensor_at(operands, operands.tensor(operands.read("S"), "mask")), operands.constant("dropout"));
   do {
     const BoundAccess& gradient = operands.gradient("G");
     if (gradient.part.kind != Part::Kind::Tensor) {

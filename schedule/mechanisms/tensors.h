@@ -19,6 +19,7 @@ struct SharedIds {
   std::array<NameId, 4> segment;              // "embed", "attn", "mlp", "head"
   NameId adam, data_parallel, tied, fill, accumulate, down, up;
   LayoutId hidden, ids, loss, loss_scale;
+  LayoutId random;  // of a saved random state; none: nothing is drawn again
 };
 SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder);
 
@@ -53,6 +54,7 @@ class ChunkTensors {
         gradients_((segments + 1) * micro_batches),
         saved_(segments * micro_batches),
         kept_(segments * micro_batches),
+        random_(segments * micro_batches),
         slots_(segments * micro_batches) {}
   BufferId& value(std::int32_t micro_batch, std::size_t boundary) {
     return values_[static_cast<std::size_t>(micro_batch) * (segments_ + 1) + boundary];
@@ -66,6 +68,9 @@ class ChunkTensors {
   BufferId& kept(std::int32_t micro_batch, std::size_t segment) {
     return kept_[static_cast<std::size_t>(micro_batch) * segments_ + segment];
   }
+  BufferId& random(std::int32_t micro_batch, std::size_t segment) {  // state of the masks that a forward drew
+    return random_[static_cast<std::size_t>(micro_batch) * segments_ + segment];
+  }
   BufferId& slot(std::int32_t micro_batch, std::int32_t number) {  // checkpoint slots of the sqrt list
     return slots_[static_cast<std::size_t>(micro_batch) * segments_ + static_cast<std::size_t>(number)];
   }
@@ -73,7 +78,7 @@ class ChunkTensors {
 
  private:
   std::size_t segments_;
-  std::vector<BufferId> values_, gradients_, saved_, kept_, slots_;
+  std::vector<BufferId> values_, gradients_, saved_, kept_, random_, slots_;
 };
 
 struct Tensors {
