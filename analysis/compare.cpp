@@ -135,29 +135,40 @@ void join(const Store& store, const RunFacts& sim, const RunFacts& exec, Compari
   result.unmatched += static_cast<std::int64_t>(predicted.size() - used.size());
 }
 
-void add(ComparedGroup& group, const ComparedOp& op) {
-  ++group.ops;
-  group.predicted_ns += op.predicted_ns;
-  group.measured_ns += op.measured_ns;
-  if (op.measured_ns > 0) group.mean_absolute_error += std::fabs(op.error());
+struct OpenGroup {
+  ComparedGroup group;
+  std::vector<double> errors;
+};
+
+void add(OpenGroup& open, const ComparedOp& op) {
+  ++open.group.ops;
+  open.group.predicted_ns += op.predicted_ns;
+  open.group.measured_ns += op.measured_ns;
+  if (op.measured_ns > 0) open.errors.push_back(std::fabs(op.error()));
 }
 
-std::vector<ComparedGroup> finished(std::map<std::string, ComparedGroup> groups) {
+ComparedGroup finished(const std::string& name, OpenGroup open) {
+  open.group.name = name;
+  for (const double error : open.errors) open.group.mean_absolute_error += error / static_cast<double>(open.errors.size());
+  open.group.median_error = median(std::move(open.errors));
+  return open.group;
+}
+
+std::vector<ComparedGroup> finished(std::map<std::string, OpenGroup> groups) {
   std::vector<ComparedGroup> result;
   for (auto& [name, group] : groups) {
-    group.name = name;
-    group.mean_absolute_error /= static_cast<double>(group.ops);
-    result.push_back(group);
+    result.push_back(finished(name, std::move(group)));
   }
   return result;
 }
 
 void judge_ops(std::vector<ComparedOp> ops, Comparison& result) {
-  std::map<std::string, ComparedGroup> kinds, ranks, stages;
+  std::map<std::string, OpenGroup> kinds, ranks, stages;
+  OpenGroup apart;
   std::vector<double> errors;
   for (const ComparedOp& op : ops) {
     if (op.measured_ns <= kShortestNs || op.kind == "copy" || op.kind == "host_wait") {
-      add(result.apart, op);
+      add(apart, op);
       continue;
     }
     errors.push_back(std::fabs(op.error()));
@@ -166,7 +177,7 @@ void judge_ops(std::vector<ComparedOp> ops, Comparison& result) {
     add(ranks[fmt::format("rank {:4}", op.rank)], op);
     if (op.stage >= 0) add(stages[fmt::format("stage {:3}", op.stage)], op);
   }
-  if (result.apart.ops > 0) result.apart.mean_absolute_error /= static_cast<double>(result.apart.ops);
+  result.apart = finished({}, std::move(apart));
   result.op_error_median = median(errors);
   for (const double error : errors) result.op_error_mean += error;
   if (!errors.empty())
@@ -200,14 +211,20 @@ void judge_steps(const Store& store, const RunFacts& sim, const RunFacts& exec, 
 
 void judge_peaks(const Store& store, const RunFacts& sim, const RunFacts& exec, Comparison& result) {
   store.for_each(
-      "SELECT m.rank, p.bytes, m.bytes FROM memory_peak m JOIN memory_peak p ON p.run_id = ?1 AND p.rank = m.rank AND p.space = m.space "
-      "AND "
-      "p.curve = m.curve WHERE m.run_id = ?2 AND m.space = 'device' AND m.curve = 'allocated' ORDER BY m.rank",
+      "SELECT m.rank, m.curve, p.bytes, m.bytes, coalesce(p.op_name, ''), coalesce(m.op_name, '') FROM memory_peak m "
+      "JOIN memory_peak p ON p.run_id = ?1 AND p.rank = m.rank AND p.space = m.space AND p.curve = m.curve "
+      "WHERE m.run_id = ?2 AND m.space = 'device' AND m.curve IN ('allocated', 'reserved') ORDER BY m.curve, m.rank",
       {std::to_string(sim.id), std::to_string(exec.id)}, [&](const Row& row) {
-        result.peaks.push_back({row.integer(0), row.integer(1), row.integer(2)});
+        ComparedPeak peak{row.integer(0), std::string(row.text(1)), row.integer(2), row.integer(3), std::string(row.text(4)), std::string(row.text(5))};
+        result.peaks.push_back(std::move(peak));
       });
   for (const ComparedPeak& peak : result.peaks)
-    if (std::fabs(peak.error()) > std::fabs(result.peak_memory_error)) result.peak_memory_error = peak.error();
+    if (peak.curve == "allocated" && std::fabs(peak.error()) > std::fabs(result.peak_memory_error)) result.peak_memory_error = peak.error();
+  store.for_each(
+      "SELECT name, value FROM metrics WHERE run_id = ?1 AND rank IS NULL AND name IN ('workspace_peak_bytes', 'buffers_reserved_bytes', "
+      "'temporaries_reserved_bytes', 'context_and_libraries_bytes') ORDER BY name",
+      {std::to_string(exec.id)},
+      [&](const Row& row) { result.beside.emplace_back(row.text(0), static_cast<std::int64_t>(row.real(1))); });
 }
 
 }  // namespace

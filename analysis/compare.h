@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "schedule/base/units.h"
@@ -28,12 +29,15 @@ struct ComparedGroup {
   std::int64_t ops = 0;
   double predicted_ns = 0, measured_ns = 0;  // sums
   double mean_absolute_error = 0;            // mean of |error|
+  double median_error = 0;                   // median of |error|
   double signed_error() const { return measured_ns > 0 ? (predicted_ns - measured_ns) / measured_ns : 0; }
 };
 
 struct ComparedPeak {
   std::int64_t rank = 0;
-  std::int64_t predicted = 0, measured = 0;  // bytes, allocated, device
+  std::string curve;                             // "allocated", "reserved"
+  std::int64_t predicted = 0, measured = 0;      // bytes, device
+  std::string predicted_at, measured_at;         // the instant: the op whose allocations raised it; empty: from the start
   double error() const { return measured > 0 ? static_cast<double>(predicted - measured) / static_cast<double>(measured) : 0; }
 };
 
@@ -50,7 +54,8 @@ struct Comparison {
   double peak_memory_error = 0;               // of the rank where it is largest, signed
   std::vector<ComparedGroup> kinds, ranks, stages;  // compared ops; stages: those that belong to one
   ComparedGroup apart;                        // the others
-  std::vector<ComparedPeak> peaks;
+  std::vector<ComparedPeak> peaks;            // allocated and reserved, by rank
+  std::vector<std::pair<std::string, std::int64_t>> beside;  // measured bytes beside the IR buffers, by name of the metric
   std::vector<ComparedOp> worst;              // largest |predicted - measured| first, at most 10
 };
 

@@ -9,7 +9,7 @@ namespace steptwin {
 
 namespace {
 
-constexpr std::array<std::string_view, 7> kCommandLineCodes{"USAGE", "OVERRIDE", "RUN", "RANK", "QUERY", "SQL", "SQL-STOPPED"};
+constexpr std::array<std::string_view, 8> kCommandLineCodes{"USAGE", "LAUNCH", "OVERRIDE", "RUN", "RANK", "QUERY", "SQL", "SQL-STOPPED"};
 
 bool is_command_line(const Diagnostic& problem) {
   return problem.severity != Severity::Error ||

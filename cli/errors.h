@@ -13,7 +13,7 @@ namespace steptwin {
 // A wrong command line: exit 2.
 InputError usage_error(const std::string& text, const std::string& help = {});
 
-// Usage when every problem is one of the command line (codes USAGE, OVERRIDE, RUN, QUERY, SQL), else BadInput.
+// Usage when every problem is one of the command line (codes USAGE, LAUNCH, OVERRIDE, RUN, QUERY, SQL), else BadInput.
 Exit exit_code_of(const InputError& error);
 Exit exit_code_of(const EnvironmentError& error);
 

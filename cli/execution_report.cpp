@@ -66,6 +66,12 @@ Duration median(std::vector<Duration> times) {
   return times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
 }
 
+std::int64_t clock_uncertainty(const std::vector<ProcessNote>& processes) {
+  std::int64_t largest = 0;
+  for (const ProcessNote& process : processes) largest = std::max(largest, process.clock_uncertainty);
+  return largest;
+}
+
 std::string execution_json(const ExecutionRun& run, JsonLayout layout) {
   Json json;
   json["schema"] = "steptwin.execution/1";
@@ -91,13 +97,18 @@ std::string execution_json(const ExecutionRun& run, JsonLayout layout) {
   for (const RunFact& fact : run.result.facts) json["facts"][fact.name] = fact.value;
   json["check"] = run.check ? check_json(*run.check) : Json(nullptr);
   json["environment"] = Json::parse(run.result.environment_json, nullptr, false);
+  for (const ProcessNote& process : run.result.processes)
+    json["environment"]["processes"].push_back({{"rank", process.rank},
+                                                {"host", process.host},
+                                                {"clock_offset_ns", process.clock_offset},
+                                                {"clock_uncertainty_ns", process.clock_uncertainty}});
   return json.dump(layout == JsonLayout::Pretty ? 2 : -1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string execution_card(const ExecutionRun& run, const Session& session) {
   const auto time = [&](Duration d) { return human_time(d, session.micro()); };
-  std::string text = fmt::format("{}   executed on {} ({}), {} ranks, {} step{}\n", run.name, run.backend, run.mode,
-                                 run.summary.ranks.size(), run.steps, run.steps == 1 ? "" : "s");
+  std::string text = fmt::format("{}   executed on {} ({}), {} ranks{}, {} step{}\n", run.name, run.backend, run.mode,
+                                 run.summary.ranks.size(), run.result.processes.empty() ? "" : " in as many processes", run.steps, run.steps == 1 ? "" : "s");
   text += loss_lines(run.result.losses);
   if (!run.step_times.empty()) {
     const auto [least, most] = std::minmax_element(run.step_times.begin(), run.step_times.end());

@@ -26,6 +26,7 @@ struct ExecutionRun {
   std::optional<GradientCheck> check;
 };
 
+std::int64_t clock_uncertainty(const std::vector<ProcessNote>& processes);  // the largest, ns
 std::string execution_json(const ExecutionRun& run, JsonLayout layout);
 std::string execution_card(const ExecutionRun& run, const Session& session);
 

@@ -72,17 +72,18 @@ void require_memory(double ops, double bytes_per_op) {
           "fewer micro-batches make fewer ops; --trace summary needs less memory");
 }
 
-void require_execution_memory(const Schedule& schedule, std::uint32_t steps) {
+void require_execution_memory(const Schedule& schedule, std::uint32_t steps, std::optional<RankId> only) {
   double buffers = 0, spans = 0;
   for (const Program& program : schedule.programs) {
-    const auto ranks = static_cast<double>(program.ranks.size());
+    const auto here = std::count_if(program.ranks.begin(), program.ranks.end(), [&](RankId rank) { return !only || rank == *only; });
+    const auto ranks = static_cast<double>(here);
     for (std::size_t s = 0; s < kSpaces; ++s) {
       const std::vector<Bytes> curve = allocated_curve(schedule, program, static_cast<Space>(s));
       if (!curve.empty()) buffers += ranks * static_cast<double>(std::max_element(curve.begin(), curve.end())->value);
     }
     spans += ranks * static_cast<double>(sizeof(Span)) * program.op_count * steps;
   }
-  require(buffers + spans, "the buffers of all ranks and the spans of the measured steps take at least",
+  require(buffers + spans, fmt::format("the buffers of {} and the spans of the measured steps take at least", only ? fmt::format("rank {}", only->value) : "all ranks"),
           "a smaller model or batch, fewer ranks, or fewer --steps; all ranks share the memory of this computer");
 }
 

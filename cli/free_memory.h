@@ -16,7 +16,7 @@ std::optional<Bytes> available_memory();
 void require_memory(double ops, double bytes_per_op);
 
 // EnvironmentError (Memory) when an execution in this computer's memory cannot fit: the `allocated` peaks of all ranks, in all spaces, and
-// the spans of the measured steps. A lower bound: temporaries, and what lanes do not lend to each other, come on top.
-void require_execution_memory(const Schedule& schedule, std::uint32_t steps);
+// the spans of the measured steps. A lower bound: temporaries, and what lanes do not lend to each other, come on top. only: of one rank.
+void require_execution_memory(const Schedule& schedule, std::uint32_t steps, std::optional<RankId> only);
 
 }  // namespace steptwin

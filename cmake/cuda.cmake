@@ -46,8 +46,9 @@ endif()
 
 # The core runs a schedule on streams and knows no torch; the module adds LibTorch's layers and the door.
 file(GLOB core_sources CONFIGURE_DEPENDS exec/cuda/*.cpp exec/cuda/*.cu exec/comm/*.cpp)
-list(FILTER core_sources EXCLUDE REGEX "exec/cuda/(cuda_parts|module_entry)\\.cpp$")
-foreach(name buffer_pool data_loader failure held_ranges memory_source rank_memory recorder state_files step_machine tensor_shares training_state)
+list(FILTER core_sources EXCLUDE REGEX "exec/(cuda/(cuda_parts|module_entry)|comm/tcp_store)\\.cpp$")
+foreach(name buffer_pool data_loader failure finish_run held_ranges memory_source rank_memory recorder run_part state_files step_machine tensor_shares
+             training_state)
   list(APPEND core_sources exec/cpu/${name}.cpp)
 endforeach()
 file(GLOB layer_sources CONFIGURE_DEPENDS exec/ops/*.cpp)
@@ -65,7 +66,8 @@ target_link_libraries(steptwin_cuda_core PUBLIC $<TARGET_FILE:st_exec> $<TARGET_
                       SQLite::SQLite3 CUDA::cudart ${NCCL_LIBRARY} Threads::Threads)
 add_dependencies(steptwin_cuda_core st_exec st_traces st_ir st_base)
 
-add_library(steptwin_cuda SHARED ${layer_sources} exec/cuda/cuda_parts.cpp exec/cuda/module_entry.cpp exec/cpu/plain_model.cpp)
+add_library(steptwin_cuda SHARED ${layer_sources} exec/cuda/cuda_parts.cpp exec/cuda/module_entry.cpp exec/comm/tcp_store.cpp
+            exec/cpu/plain_model.cpp)
 set_target_properties(steptwin_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}
                       BUILD_RPATH "${torch_dir}/lib;${torch_dir}/../nvidia/cu13/lib;${torch_dir}/../nvidia/nccl/lib")
 target_include_directories(steptwin_cuda SYSTEM PRIVATE ${torch_dir}/include ${torch_dir}/include/torch/csrc/api/include)

@@ -1,5 +1,9 @@
 #include "exec/backend.h"
 
+#include "exec/kv_store.h"
+#include "exec/launch.h"
+#include "schedule/base/error.h"
+
 namespace steptwin {
 
 const char* name_of(ExecutionMode mode) {
@@ -9,6 +13,10 @@ const char* name_of(ExecutionMode mode) {
     case ExecutionMode::Streams: return "streams";
   }
   return "";
+}
+
+std::unique_ptr<KvStore> Backend::connect(const Launch&, std::chrono::milliseconds) {
+  throw EnvironmentError(EnvironmentError::Kind::Device, "the backend " + name() + " runs in one process");
 }
 
 }  // namespace steptwin

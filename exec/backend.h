@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,10 @@
 #include "traces/trace.h"
 
 namespace steptwin {
+
+class KvStore;
+class ProcessGroup;
+struct Launch;
 
 enum class ExecutionMode : std::uint8_t { Interp, Threads, Streams };
 const char* name_of(ExecutionMode mode);  // "interp", "threads", "streams"
@@ -41,6 +46,9 @@ struct ExecuteOptions {
   const std::atomic<bool>* stop = nullptr;     // set by a signal handler
   std::string load;                            // checkpoint folder (exec/checkpoint.h) whose state the run starts from; empty: drawn from the seed
   std::string save;                            // where its state is saved after the last repetition; empty: nowhere. CPU
+  // Several processes (exec/process_group.h): this one runs the rank of its own number, and process 0 gets the results of all: the others'
+  // have the outcome alone. Null: this process runs all ranks.
+  ProcessGroup* group = nullptr;
   bool keep_gradients = false;                 // fill ExecutionResult::gradients and parameters
   // Tests: called before the work of every op, guarded-off ones too, by the thread that does it (of a transfer: for each member in
   // turn); what it throws is that op's failure.
@@ -49,6 +57,13 @@ struct ExecuteOptions {
 
 // Parameters or their gradients as fp32 values, by name as in the model description.
 using NamedValues = std::map<std::string, std::vector<float>>;
+
+// One of several processes of a run: how its times came onto the axis of process 0's clock.
+struct ProcessNote {
+  std::uint32_t rank = 0;
+  std::string host;
+  std::int64_t clock_offset = 0, clock_uncertainty = 0;  // ns; offset at the beginning of the run
+};
 
 // Something a backend says of a run beside its trace: bytes outside the IR buffers, multiprocessors of a rank, host time per op.
 struct RunFact {
@@ -68,8 +83,9 @@ struct ExecutionResult {
   std::string environment_json;   // switches in force, library versions, thread counts
   // [space][simulated rank][local op]: IR bytes allocated between the op's allocations and drops, first measured step; from the allocator.
   std::array<std::vector<std::vector<std::int64_t>>, kSpaces> allocated;
-  std::vector<RunFact> facts;
+  std::vector<RunFact> facts;       // of several processes: process 0's, as is the next
   std::int64_t workspace_peak = 0;  // op temporaries outside IR buffers, bytes
+  std::vector<ProcessNote> processes;  // of several: each of them
 };
 
 class Backend {
@@ -81,6 +97,9 @@ class Backend {
   // The plain single-device model on the same parameters and data: LibTorch autograd, full batch, no schedule. Same result fields
   // (losses, gradients); reads shapes and dtypes from the schedule's layouts.
   virtual ExecutionResult run_plain(const Schedule& schedule, const ExecuteOptions& options) = 0;
+  // The store of a run of several processes: the process that serves it opens it there. Throws EnvironmentError (Device): the port is taken, nobody
+  // serves it within the limit, or this backend knows no store (the default).
+  virtual std::unique_ptr<KvStore> connect(const Launch& launch, std::chrono::milliseconds limit);
 };
 
 }  // namespace steptwin

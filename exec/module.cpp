@@ -10,6 +10,8 @@
 #include <functional>
 #include <vector>
 
+#include "exec/kv_store.h"
+#include "exec/launch.h"
 #include "schedule/base/error.h"
 
 namespace steptwin {
@@ -74,6 +76,8 @@ void raise_onednn_isa() {
 void set_environment(BackendKind kind) {
   if (cpu_has_avx512_core()) raise_onednn_isa();
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) ::setenv(name, "1", 1);
+  ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);
+  ::setenv("GLOG_minloglevel", "3", 0);
   if (cpu_has_avx2()) ::setenv("OPENBLAS_CORETYPE", "Haswell", 0);
   if (kind != BackendKind::Cuda) return;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
@@ -107,6 +111,9 @@ class GuardedBackend final : public Backend {
   }
   ExecutionResult run_plain(const Schedule& schedule, const ExecuteOptions& options) override {
     return guarded([&] { return inner_.run_plain(schedule, options); });
+  }
+  std::unique_ptr<KvStore> connect(const Launch& launch, std::chrono::milliseconds limit) override {
+    return guarded([&] { return inner_.connect(launch, limit); });
   }
 
   template <class Call>

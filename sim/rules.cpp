@@ -14,6 +14,7 @@ EventRules::EventRules(const Pricing& pricing, const Matching& matching, const S
   for (std::uint32_t node : shared.node_of) nodes = std::max(nodes, node + 1);
   free_slots_.assign(nodes, shared.compute_slots);
   slot_queue_.resize(nodes);
+  computing_.resize(nodes);
   if (shared.device_memory == 0) return;
   memory_.resize(matching.ranks.size());
   foreign_last_.resize(matching.tables.size());
@@ -37,9 +38,13 @@ bool EventRules::takes_slot(std::uint32_t rank, std::uint32_t op) const {
   return (node.flags & OpNode::kCompute) != 0;
 }
 
+bool EventRules::contends(std::uint32_t rank, std::uint32_t op) const {
+  return shared_.contention > 0 && (nodes(rank)[op].flags & OpNode::kCompute) != 0;
+}
+
 bool EventRules::needs_turn(std::uint32_t rank, std::uint32_t op) const {
   const OpNode& node = nodes(rank)[op];
-  if (node.kind == OpNode::Kind::Local) return takes_slot(rank, op) && duration(node) > 0;
+  if (node.kind == OpNode::Kind::Local) return (takes_slot(rank, op) || contends(rank, op)) && duration(node) > 0;
   return takes_slot(rank, op) || shared_.fair_links;
 }
 
@@ -57,8 +62,10 @@ void EventRules::begin(Loop& loop, std::uint32_t rank, std::uint32_t op, std::in
     return;
   }
   advance_flows(start);
-  flows_.push_back({rank, op, start, 0, static_cast<double>(work), 0, ports_of(rank, op)});
-  share_links();
+  const bool compute = contends(rank, op);
+  if (compute) ++computing_[shared_.node_of[rank]];
+  flows_.push_back({rank, op, start, 0, static_cast<double>(work), 0, compute ? std::vector<std::uint32_t>() : ports_of(rank, op)});
+  share();
   reschedule(loop, start);
 }
 
@@ -104,7 +111,7 @@ void EventRules::ended(Loop& loop, std::uint32_t rank, std::uint32_t op, std::in
   if (freed && loop.host_stalled(rank)) loop.resume_host(rank);
 }
 
-// ---- links --------------------------------------------------------------------------------------------------------------
+// ---- links and contention --------------------------------------------------------------------------------------------------------------
 
 // Ports: per rank and level (inside a node, between nodes) one out and one in.
 std::vector<std::uint32_t> EventRules::ports_of(std::uint32_t rank, std::uint32_t op) const {
@@ -131,13 +138,15 @@ void EventRules::advance_flows(std::int64_t now) {
   flows_at_ = now;
 }
 
-void EventRules::share_links() {
+void EventRules::share() {
   std::vector<std::vector<std::uint32_t>> ports;
-  for (const Flow& flow : flows_) ports.push_back(flow.ports);
+  for (const Flow& flow : flows_)
+    if (!flow.ports.empty()) ports.push_back(flow.ports);
   const std::vector<double> shares = max_min_shares(ports, static_cast<std::uint32_t>(matching_.ranks.size()) * 4);
-  for (std::size_t i = 0; i < flows_.size(); ++i) {
-    flows_[i].rate = shares[i];
-    flows_[i].end = flows_at_ + static_cast<std::int64_t>(std::ceil(flows_[i].left / shares[i]));
+  std::size_t transfer = 0;
+  for (Flow& flow : flows_) {
+    flow.rate = flow.ports.empty() ? 1 / (1 + shared_.contention * (computing_[shared_.node_of[flow.rank]] - 1)) : shares[transfer++];
+    flow.end = flows_at_ + static_cast<std::int64_t>(std::ceil(flow.left / flow.rate));
   }
 }
 
@@ -158,12 +167,19 @@ void EventRules::wake(Loop& loop, std::uint32_t token, std::int64_t now) {
       ++i;
       continue;
     }
+    if (flows_[i].ports.empty()) --computing_[shared_.node_of[flows_[i].rank]];
     done.push_back(std::move(flows_[i]));
     flows_.erase(flows_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  share_links();
+  share();
   reschedule(loop, now);
-  for (const Flow& flow : done) loop.finish(flow.rank, flow.op, flow.start, now);
+  for (const Flow& flow : done) {
+    if (flow.ports.empty()) {
+      loop.schedule_end(flow.rank, flow.op, flow.start, now);  // not before its issue has ended
+    } else {
+      loop.finish(flow.rank, flow.op, flow.start, now);
+    }
+  }
 }
 
 std::vector<double> max_min_shares(const std::vector<std::vector<std::uint32_t>>& ports_of_flow, std::uint32_t ports) {

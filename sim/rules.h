@@ -49,10 +49,11 @@ struct SharedResources {
   std::uint32_t compute_slots = 0;             // per node; 0 = no limit
   SlotScope slot_scope = SlotScope::Compute;   // Everything: transfers take slots and share no links
   std::int64_t turnaround = 0;                 // ns from taking a slot to the start of a local op
+  double contention = 0;                       // Host::compute_contention
   std::vector<std::uint32_t> node_of;          // [simulated rank]
   std::int64_t device_memory = 0;              // capacity for `active`, bytes; 0 = no limit
   std::vector<const MemoryPlan*> memory_plans; // [simulated rank]; needed with device_memory
-  bool any() const { return fair_links || compute_slots > 0 || device_memory > 0; }
+  bool any() const { return fair_links || compute_slots > 0 || contention > 0 || device_memory > 0; }
 };
 
 class EventRules : public FixedCosts {
@@ -71,16 +72,18 @@ class EventRules : public FixedCosts {
   bool may_issue(Loop& loop, std::uint32_t rank, std::uint32_t op, std::int64_t now);
 
  private:
-  // Links. The work of a transfer is its fixed-cost duration; alone it moves at rate 1, and every port carries at most 1.
+  // What slows others: transfers on shared links, compute ops of a node with contention. The work is the fixed-cost duration; alone it goes
+  // at rate 1. Of transfers every port carries at most 1.
   struct Flow {
     std::uint32_t rank = 0, op = 0;
     std::int64_t start = 0, end = 0;      // end at the present rate, rounded up once
     double left = 0, rate = 0;            // ns of work left; share
-    std::vector<std::uint32_t> ports;
+    std::vector<std::uint32_t> ports;     // none: a compute op
   };
+  bool contends(std::uint32_t rank, std::uint32_t op) const;
   std::vector<std::uint32_t> ports_of(std::uint32_t rank, std::uint32_t op) const;
   void advance_flows(std::int64_t now);
-  void share_links();
+  void share();
   void reschedule(Loop& loop, std::int64_t now);
 
   // Slots. Taken by (ready, rank, op), of a transfer those of its lowest member, once everything else of the instant has happened; freed
@@ -110,6 +113,7 @@ class EventRules : public FixedCosts {
   std::vector<Flow> flows_;
   std::int64_t flows_at_ = 0;
   std::uint32_t version_ = 0;
+  std::vector<std::uint32_t> computing_;                                       // [node] compute ops among the flows
   std::vector<std::uint32_t> free_slots_;                                      // [node]
   std::vector<std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>>> slot_queue_;
   std::vector<RankMemory> memory_;

@@ -10,7 +10,7 @@
 #include "schedule/ir/text.h"
 #include "schedule/ir/times_buffer.h"
 #include "schedule/ir/verify.h"
-#include "sim/host_memory.h"
+#include "sim/shared_memory.h"
 #include "sim/memory_curves.h"
 #include "sim/out_of_memory.h"
 #include "sim/pricing.h"
@@ -52,10 +52,11 @@ class Simulation {
       shared_.compute_slots = static_cast<std::uint32_t>(std::max(machine->host.compute_slots, 0));
       shared_.slot_scope = machine->host.slot_scope;
       shared_.turnaround = ns(machine->host.turnaround);
+      shared_.contention = machine->host.compute_contention;
     }
     const Bytes capacity = machine == nullptr ? Bytes(0) : machine->device.memory;
     for (const MemoryPlan& plan : plans_) requests_.push_back(first_over_capacity(schedule, plan, Space::Device, capacity));
-    host_memory_ = std::make_unique<HostMemory>(matching_, plans_, node_of_, machine);
+    shared_memory_ = std::make_unique<SharedMemory>(matching_, plans_, node_of_, machine);
     fill_ranks();
   }
 
@@ -69,7 +70,7 @@ class Simulation {
       finished = run_event();
       if (finished) trace_.warnings.push_back("the host waits for memory: the active curve would exceed the device's capacity");
     }
-    if (finished) judge_host_memory();
+    if (finished) judge_shared_memory();
     if (finished && machine_ != nullptr && trace_.outcome.status == Status::Ok) warn_of_reserved();
     if (!finished) explain_stop();
     finish_times();
@@ -78,7 +79,8 @@ class Simulation {
 
  private:
   bool shares_between_ranks() const {
-    return machine_ != nullptr && (machine_->sharing == LinkSharing::Fair || machine_->host.compute_slots > 0);
+    return machine_ != nullptr &&
+           (machine_->sharing == LinkSharing::Fair || machine_->host.compute_slots > 0 || machine_->host.compute_contention > 0);
   }
 
   // A model that promises measured times says, once, what it could not find.
@@ -112,7 +114,7 @@ class Simulation {
     for (auto& spans : spans_) spans.clear();
     trace_.samples.clear();
     last_times_.clear();
-    host_memory_->clear();
+    shared_memory_->clear();
   }
 
   Tick ticker() {
@@ -160,7 +162,7 @@ class Simulation {
     last_times_[rank] = times;
     if (step == 0) note_shortage(rank, times);
     const HostClock clock = host_clock(rank, times);
-    host_memory_->record(rank, times, clock);
+    shared_memory_->record(rank, times, clock);
     MemoryResult memory;
     const bool full = options_.detail == TraceDetail::Full;
     walker_.walk(plans_[matching_.ranks[rank].tables], matching_.ranks[rank].rank, times,
@@ -213,8 +215,8 @@ class Simulation {
     trace_.outcome = out_of_memory(schedule_, plans_[rank.tables], rank.rank, *requests_[rank.tables], at_ns(shortage_->first));
   }
 
-  void judge_host_memory() {
-    const auto shortage = host_memory_->first_shortage();
+  void judge_shared_memory() {
+    const auto shortage = shared_memory_->first_shortage();
     if (!shortage || (shortage_ && shortage_->first <= ns(shortage->at))) return;
     trace_.outcome = out_of_memory(schedule_, *shortage);
   }
@@ -341,7 +343,7 @@ class Simulation {
   std::vector<MemoryPlan> plans_;  // [tables]
   std::vector<std::optional<MemoryRequest>> requests_;                // [tables] the first that exceeds the device
   std::optional<std::pair<std::int64_t, std::uint32_t>> shortage_;    // when and on which simulated rank that comes first
-  std::unique_ptr<HostMemory> host_memory_;
+  std::unique_ptr<SharedMemory> shared_memory_;
   MemoryWalker walker_;
   std::vector<std::int64_t> launches_;  // of the rank that is walked
   std::unique_ptr<EngineLoop<ReplayRules>> replay_;

@@ -16,14 +16,17 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// Field 22 of /proc/PID/stat, in clock ticks since boot (proc(5)). The second field may hold blanks and parentheses.
+// Field 22 of /proc/PID/stat, in clock ticks since boot (proc(5)). The second field may hold blanks and parentheses; the third says Z or X of a
+// process that has ended.
 std::string start_time(pid_t pid) {
   const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t close = line.rfind(')');
   if (close == std::string::npos) return {};
   std::istringstream rest(line.substr(close + 1));
   std::string field;
-  for (int number = 3; number <= 22; ++number) rest >> field;
+  rest >> field;
+  if (field == "Z" || field == "X") return {};
+  for (int number = 4; number <= 22; ++number) rest >> field;
   return field;
 }
 

@@ -1,4 +1,4 @@
-// Which process a run belongs to, so that a run whose process has died can be told from one that still goes. Internal to traces/.
+// Which process this is and whether one still lives: of a run in the store, of the others that take part in a run.
 #pragma once
 
 #include <sys/types.h>
@@ -9,7 +9,7 @@ namespace steptwin {
 
 std::string host_name();
 
-// "BOOT-ID PID-NAMESPACE START-TIME" of a process of this host; empty when there is no such process.
+// "BOOT-ID PID-NAMESPACE START-TIME" of a process of this host; empty when there is no such process, or it has ended and is not yet reaped.
 std::string process_identity(pid_t pid);
 
 enum class Liveness { Alive, Dead, Unknown };

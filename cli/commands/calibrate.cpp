@@ -21,6 +21,7 @@
 #include "cli/errors.h"
 #include "cli/file_system.h"
 #include "cli/free_memory.h"
+#include "cli/processes.h"
 #include "cli/signals.h"
 #include "cli/simulation.h"
 #include "cli/subject.h"
@@ -191,6 +192,8 @@ void print_report(const CalibrationReport& report, const Options& options, const
 
 Exit run_calibrate(const Options& options, Session& session) {
   if (!options.given("out")) throw usage_error("missing --out FILE", "steptwin calibrate SCENARIO --out profile.json");
+  if (const Launch launch = launch_of_process(); !launch.alone())
+    throw usage_error(fmt::format("calibrate runs in one process, and {} started {}", launch.launcher, launch.world), "start it without a launcher");
   const std::string path = options.text("out");
   const auto start = std::chrono::steady_clock::now();
   Job job{options, session, {}, {}};
@@ -200,7 +203,7 @@ Exit run_calibrate(const Options& options, Session& session) {
   ExecuteOptions execute = execute_options(options);
   execute.stop = &stop.flag();
   if (backend_of(options) == BackendKind::Cpu)
-    for (const CalibrationSubject& work : job.work) require_execution_memory(work.schedule, execute.steps);
+    for (const CalibrationSubject& work : job.work) require_execution_memory(work.schedule, execute.steps, std::nullopt);
   const std::unique_ptr<Backend> backend = load_backend(backend_of(options));
   Calibration calibration(machine_named(options.text("machine", kBase)), execute, std::move(job.work));
   const auto rounds = static_cast<std::uint32_t>(options.whole("rounds", kRounds));

@@ -1,6 +1,7 @@
 // steptwin compare: a prediction beside a measured run.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -33,7 +34,8 @@ Json group_json(const ComparedGroup& group) {
           {"predicted_ns", group.predicted_ns},
           {"measured_ns", group.measured_ns},
           {"signed_error", group.signed_error()},
-          {"mean_absolute_error", group.mean_absolute_error}};
+          {"mean_absolute_error", group.mean_absolute_error},
+          {"median_error", group.median_error}};
 }
 
 std::string comparison_json(const Comparison& c, Format format) {
@@ -57,7 +59,10 @@ std::string comparison_json(const Comparison& c, Format format) {
   json["apart"] = group_json(c.apart);
   json["peaks"] = Json::array();
   for (const ComparedPeak& peak : c.peaks)
-    json["peaks"].push_back({{"rank", peak.rank}, {"predicted_bytes", peak.predicted}, {"measured_bytes", peak.measured}});
+    json["peaks"].push_back({{"rank", peak.rank}, {"curve", peak.curve}, {"predicted_bytes", peak.predicted}, {"measured_bytes", peak.measured},
+                             {"predicted_at", peak.predicted_at}, {"measured_at", peak.measured_at}});
+  json["beside"] = Json::object();
+  for (const auto& [name, bytes] : c.beside) json["beside"][name] = bytes;
   json["worst"] = Json::array();
   for (const ComparedOp& op : c.worst)
     json["worst"].push_back({{"rank", op.rank}, {"op", op.op}, {"kind", op.kind}, {"name", op.name}, {"predicted_ns", op.predicted_ns},
@@ -68,7 +73,29 @@ std::string comparison_json(const Comparison& c, Format format) {
 std::string group_line(const ComparedGroup& group, Micro micro) {
   const auto time = [&](double value) { return human_time(Duration(std::llround(value)), micro); };
   return fmt::format("  {} {:>7} {} {} {:>10} {:>10}\n", pad_right(group.name, 18), group.ops, pad_left(time(group.predicted_ns), 11),
-                     pad_left(time(group.measured_ns), 11), signed_percent(group.signed_error()), human_percent(group.mean_absolute_error));
+                     pad_left(time(group.measured_ns), 11), signed_percent(group.signed_error()), human_percent(group.median_error));
+}
+
+std::string instant_of(const ComparedPeak& peak) {
+  const auto named = [](const std::string& op) { return op.empty() ? std::string("the start") : op; };
+  if (peak.predicted_at == peak.measured_at) return "at " + named(peak.measured_at);
+  return fmt::format("at {} predicted, {} measured", named(peak.predicted_at), named(peak.measured_at));
+}
+
+std::string memory_lines(const Comparison& c) {
+  std::string text;
+  for (const char* curve : {"allocated", "reserved"}) {
+    if (std::any_of(c.peaks.begin(), c.peaks.end(), [&](const ComparedPeak& p) { return p.curve == curve; }))
+      text += fmt::format("  peak {}\n", curve);
+    for (const ComparedPeak& peak : c.peaks)
+      if (peak.curve == curve)
+        text += fmt::format("  {} {:>7} {} {} {:>10}   {}\n", pad_right(fmt::format("rank {:4}", peak.rank), 18), "",
+                            pad_left(human_bytes(Bytes(peak.predicted)), 11), pad_left(human_bytes(Bytes(peak.measured)), 11),
+                            signed_percent(peak.error()), instant_of(peak));
+  }
+  if (!c.beside.empty()) text += "  measured beside them\n";
+  for (const auto& [name, bytes] : c.beside) text += fmt::format("  {} {:>20}\n", pad_right(name, 29), human_bytes(Bytes(bytes)));
+  return text;
 }
 
 std::string comparison_card(const Comparison& c, Micro micro) {
@@ -82,7 +109,7 @@ std::string comparison_card(const Comparison& c, Micro micro) {
   text += fmt::format("  peak memory  {} (allocated, worst rank)\n\n",
                       c.peak_memory_error == 0 ? std::string("equal to the byte") : signed_percent(c.peak_memory_error));
   text +=
-      fmt::format("  {} {:>7} {:>11} {:>11} {:>10} {:>10}\n", pad_right("by kind", 18), "ops", "predicted", "measured", "error", "|error|");
+      fmt::format("  {} {:>7} {:>11} {:>11} {:>10} {:>10}\n", pad_right("by kind", 18), "ops", "predicted", "measured", "error", "median");
   for (const ComparedGroup& group : c.kinds) text += group_line(group, micro);
   ComparedGroup apart = c.apart;
   apart.name = "short, copies";
@@ -91,6 +118,7 @@ std::string comparison_card(const Comparison& c, Micro micro) {
   for (const ComparedGroup& group : c.ranks) text += group_line(group, micro);
   if (!c.stages.empty()) text += "  by stage\n";
   for (const ComparedGroup& group : c.stages) text += group_line(group, micro);
+  text += memory_lines(c);
   if (!c.worst.empty()) text += "  largest differences\n";
   for (const ComparedOp& op : c.worst)
     text += fmt::format("  rank {} op {} {} {}: {} predicted, {} measured\n", op.rank, op.op, op.kind, op.name, time(op.predicted_ns),

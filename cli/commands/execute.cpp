@@ -1,4 +1,5 @@
-// steptwin execute: scenario -> schedule -> verify -> simulate -> execute -> both stored -> card.
+// steptwin execute: scenario -> schedule -> verify -> simulate -> execute -> both stored -> card. Of several processes the first does all this, the
+// others execute.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -13,9 +14,11 @@
 #include "cli/execution_report.h"
 #include "cli/free_memory.h"
 #include "cli/outcome_report.h"
+#include "cli/processes.h"
 #include "cli/run_record.h"
 #include "cli/signals.h"
 #include "cli/simulation.h"
+#include "traces/check_trace.h"
 
 namespace steptwin {
 
@@ -37,6 +40,8 @@ struct Job {
   SubjectRequest request;
   ExecuteOptions execute;
   std::unique_ptr<Backend> backend;
+  Launch launch;
+  std::unique_ptr<ProcessGroup> group;  // of several processes
   Verdict verdict = Verdict::Sound;
 };
 
@@ -97,6 +102,8 @@ std::vector<Metric> execution_metrics(const ExecutionRun& run) {
   for (std::size_t i = 0; i < run.step_times.size(); ++i)
     metrics.push_back({fmt::format("step_time_{:05}_ns", i + 1), "ns", static_cast<double>(ns(run.step_times[i])), {}});
   metrics.push_back({"step_time_median_ns", "ns", static_cast<double>(ns(median(run.step_times))), {}});
+  if (!run.result.processes.empty())
+    metrics.push_back({"clock_uncertainty_ns", "ns", static_cast<double>(clock_uncertainty(run.result.processes)), {}});
   for (const RunFact& fact : run.result.facts) metrics.push_back({fact.name, fact.unit, fact.value, {}});
   metrics.push_back({"workspace_peak_bytes", "B", static_cast<double>(run.result.workspace_peak), {}});
   return metrics;
@@ -160,11 +167,22 @@ void print_result(const ExecutionRun& run, const Options& options, Session& sess
   session.out.flush();
 }
 
+// What was measured must obey the schedule, whatever the backend.
+bool obeys_schedule(const ExecutionRun& run, const Session& session) {
+  const std::vector<Diagnostic> problems = check_trace(run.prediction.subject.schedule, run.result.trace, run.steps);
+  for (const Diagnostic& problem : problems) session.messages.diagnostic(problem);
+  return problems.empty();
+}
+
 Exit judge_run(const ExecutionRun& run, const Session& session) {
   const Outcome& outcome = run.result.trace.outcome;
   if (outcome.status == Status::Deadlock) {
     session.messages.block(deadlock_text(run.result.trace));
     return Exit::Deadlock;
+  }
+  if (!obeys_schedule(run, session)) {
+    session.messages.block("error: the measured order does not obey the schedule: a fault of this backend");
+    return Exit::Bug;
   }
   for (std::size_t i = 0; i < run.result.losses.size(); ++i) {
     if (std::isfinite(run.result.losses[i])) continue;
@@ -186,42 +204,73 @@ Subject sound_subject(Job& job) {
   Judgement judgement = judge(subject.schedule);
   if (judgement.verdict == Verdict::Broken && (!job.options.flag("no-verify") || !is_structurally_sound(subject.schedule)))
     throw InputError(std::move(judgement.problems));
-  for (const Diagnostic& problem : judgement.problems) job.session.messages.diagnostic(problem);
+  for (const Diagnostic& problem : judgement.problems)
+    if (job.launch.rank == 0) job.session.messages.diagnostic(problem);
   job.verdict = judgement.verdict;
   return subject;
 }
 
-}  // namespace
+// Everything behind the start: of several processes, what process 0 does.
+Exit predict_and_execute(Job& job, ExecutionRun& run) {
+  const Options& options = job.options;
+  if (const auto& machine = run.prediction.subject.machine; machine && machine->measured && machine->measured->mode != run.mode)
+    job.session.messages.warning(
+        fmt::format("the machine profile was calibrated for --mode {}, this is {}", machine->measured->mode, run.mode));
+  if (const std::optional<Exit> stopped = predict(job, run)) return *stopped;
+  if (backend_of(options) == BackendKind::Cpu)
+    require_execution_memory(run.prediction.subject.schedule, run.steps, job.group ? std::optional(RankId(job.launch.rank)) : std::nullopt);
+  if (job.group) tell_to_start(*job.group);
+  if (const std::optional<Exit> interrupted = execute_and_store(job, run)) return *interrupted;
+  if (options.flag("check") && run.result.trace.outcome.status == Status::Ok) run.check = check_run(job, run);
+  print_result(run, options, job.session);
+  if (run.key)
+    job.session.messages.note(fmt::format("run {} (prediction {}) saved in {}\nnext: steptwin compare {} {}", run.key->id,
+                                          run.prediction.key->id, database_of(options), run.prediction.key->id, run.key->id));
+  return judge_run(run, job.session);
+}
 
-Exit run_execute(const Options& options, Session& session) {
+Exit execute_as_one_of_several(Job& job, ExecutionRun& run) {
+  const Schedule& schedule = run.prediction.subject.schedule;
+  job.group = join_processes(job.launch, *job.backend, schedule_digest(schedule), job.execute);
+  job.execute.group = job.group.get();
+  try {
+    if (!job.group->leads()) return follow(*job.group, *job.backend, schedule, job.execute);
+    const Exit exit = predict_and_execute(job, run);
+    tell_exit(*job.group, exit);
+    return exit;
+  } catch (...) {
+    job.group->fail(std::current_exception());
+    throw;
+  }
+}
+
+void check_usage(const Options& options, const Launch& launch) {
   if (options.flag("no-db") && options.given("label")) throw usage_error("--label names a stored run, --no-db stores none");
   if (options.flag("check") && options.given("load"))
     throw usage_error("--check compares with a plain model that starts from the seed, not from a checkpoint", "leave --check or --load out");
   for (const char* name : {"save", "load"})
     if (options.given(name) && options.text("backend") == "cuda") throw usage_error(fmt::format("--{} works with the CPU backend", name), "leave it out");
+  refuse_for_processes(options, launch);
+}
+
+}  // namespace
+
+Exit run_execute(const Options& options, Session& session) {
+  const Launch launch = launch_of_process();
+  check_usage(options, launch);
   Job job{
-      options, session, {options.positionals().front(), parse_overrides(options.list("set")), options.text("machine"), {}}, {}, nullptr};
+      options, session, {options.positionals().front(), parse_overrides(options.list("set")), options.text("machine"), {}}, {}, nullptr, launch, nullptr};
   job.request = with_text(std::move(job.request));
   ExecutionRun run;
   run.prediction.subject = sound_subject(job);
+  require_one_process_per_rank(job.launch, static_cast<std::uint32_t>(run.prediction.subject.schedule.mesh.size()));
   job.execute = execute_options(options);
   job.backend = load_backend(backend_of(options));
   run.name = run.prediction.subject.name;
   run.backend = job.backend->name();
   run.mode = name_of(job.execute.mode);
   run.warm_up = job.execute.warm_up, run.steps = job.execute.steps;
-  if (const auto& machine = run.prediction.subject.machine; machine && machine->measured && machine->measured->mode != run.mode)
-    session.messages.warning(
-        fmt::format("the machine profile was calibrated for --mode {}, this is {}", machine->measured->mode, run.mode));
-  if (const std::optional<Exit> stopped = predict(job, run)) return *stopped;
-  if (backend_of(options) == BackendKind::Cpu) require_execution_memory(run.prediction.subject.schedule, run.steps);
-  if (const std::optional<Exit> interrupted = execute_and_store(job, run)) return *interrupted;
-  if (options.flag("check") && run.result.trace.outcome.status == Status::Ok) run.check = check_run(job, run);
-  print_result(run, options, session);
-  if (run.key)
-    session.messages.note(fmt::format("run {} (prediction {}) saved in {}\nnext: steptwin compare {} {}", run.key->id,
-                                      run.prediction.key->id, database_of(options), run.prediction.key->id, run.key->id));
-  return judge_run(run, session);
+  return job.launch.alone() ? predict_and_execute(job, run) : execute_as_one_of_several(job, run);
 }
 
 }  // namespace steptwin

@@ -17,11 +17,15 @@ std::vector<std::uint32_t> nodes_of(const Machine& machine, const Schedule& sche
   return nodes;
 }
 
-Machine one_node(Machine base) {
+Machine one_node(Machine base, const ExecuteOptions& execute) {
   base.devices_per_node = kRanksOfOneProcess;
   base.nodes.reset();
   base.sharing = LinkSharing::None;
   base.measured.reset();
+  if (execute.mode == ExecutionMode::Streams && (execute.transport == TransportChoice::Local || execute.partitions > 0)) {
+    base.ranks_per_device = kRanksOfOneProcess;
+    base.sources["/ranks_per_device"] = "calibration: transport local, all ranks on one GPU";
+  }
   base.sources["/devices_per_node"] = "calibration: all ranks run in one process";
   return base;
 }
@@ -34,15 +38,14 @@ double seconds_of(clockid_t clock) {
 
 double us(Duration duration) { return static_cast<double>(ns(duration)) / 1e3; }
 
-// What serialises the ranks. Ranks that share a GPU without partitions: a large kernel fills it, so one at a time.
+// What serialises the ranks. Those of a GPU do not take turns: they slow each other.
 std::pair<int, const char*> slots_of(const ExecuteOptions& execute) {
   switch (execute.mode) {
     case ExecutionMode::Interp: return {1, "interp: one thread does everything"};
     case ExecutionMode::Threads: return {static_cast<int>(execute.compute_slots), "threads: a worker per rank and lane"};
     case ExecutionMode::Streams: break;
   }
-  if (execute.partitions > 0) return {0, "streams: every rank has its own multiprocessors"};
-  return {1, "streams: the ranks of a GPU share its multiprocessors"};
+  return {0, "streams: the ranks of a GPU run side by side"};
 }
 
 void set_slots(Host& host, const ExecuteOptions& execute, const Timing& turnaround, std::map<std::string, std::string>& sources) {
@@ -58,10 +61,21 @@ void set_slots(Host& host, const ExecuteOptions& execute, const Timing& turnarou
                                        : "part of what a worker measures";
 }
 
+void set_contention(Host& host, const ExecuteOptions& execute, double contention, std::map<std::string, std::string>& sources) {
+  host.compute_contention = contention;
+  if (execute.mode != ExecutionMode::Streams) {
+    sources["/host/compute_contention"] = "ranks take turns";
+  } else if (contention > 0) {
+    sources["/host/compute_contention"] = "measured: times against how many other ranks computed meanwhile";
+  } else {
+    sources["/host/compute_contention"] = "not measured: always as many ranks computed at a time";
+  }
+}
+
 }  // namespace
 
 Calibration::Calibration(Machine base, ExecuteOptions execute, std::vector<CalibrationSubject> subjects)
-    : base_(one_node(std::move(base))), execute_(std::move(execute)), subjects_(std::move(subjects)), tabulator_(execute_.mode) {
+    : base_(one_node(std::move(base), execute)), execute_(std::move(execute)), subjects_(std::move(subjects)), tabulator_(execute_.mode) {
   for (const CalibrationSubject& subject : subjects_)
     matchings_.push_back(match(subject.schedule, Folding::None, nodes_of(base_, subject.schedule)));
 }
@@ -97,6 +111,7 @@ Machine Calibration::machine(const std::string& backend) const {
   tabulator_.fill(tables);
   machine.name += "_measured";
   set_slots(machine.host, execute_, tabulator_.turnaround(), machine.sources);
+  set_contention(machine.host, execute_, tabulator_.contention(), machine.sources);
   return machine;
 }
 

@@ -12,6 +12,43 @@ namespace {
 // An op is issued in a few microseconds; after a longer silence the issuing thread has waited for work or for the processor.
 constexpr std::int64_t kWait = 50'000;  // ns
 
+// How many ranks compute at a time.
+class Crowd {
+ public:
+  Crowd(const Schedule& schedule, const Matching& matching, const std::vector<WorkItem>& items) : busy_(matching.ranks.size()) {
+    for (const WorkItem& item : items) {  // ascending by end
+      const ProgramTables& tables = matching.tables[matching.ranks[item.rank].tables];
+      const std::uint32_t first = schedule.programs[tables.program.value].first_op.value;
+      if (!std::holds_alternative<Compute>(schedule.ops[first + item.op].body)) continue;
+      std::vector<Busy>& busy = busy_[item.rank];
+      const std::int64_t before = busy.empty() ? 0 : busy.back().until_end;
+      const std::int64_t begin = busy.empty() ? item.begin : std::max(item.begin, busy.back().end);
+      if (begin < item.end) busy.push_back({begin, item.end, before + item.end - begin});
+    }
+  }
+
+  // Of the other ranks, on average over the item.
+  double others(const WorkItem& item) const {
+    std::int64_t sum = 0;
+    for (std::uint32_t rank = 0; rank < busy_.size(); ++rank)
+      if (rank != item.rank) sum += busy_until(rank, item.end) - busy_until(rank, item.begin);
+    return static_cast<double>(sum) / static_cast<double>(item.end - item.begin);
+  }
+
+ private:
+  struct Busy {
+    std::int64_t begin, end, until_end;  // until_end: time computed since the start of the run
+  };
+  std::int64_t busy_until(std::uint32_t rank, std::int64_t time) const {
+    const std::vector<Busy>& busy = busy_[rank];
+    const auto next = std::upper_bound(busy.begin(), busy.end(), time, [](std::int64_t t, const Busy& b) { return t < b.begin; });
+    if (next == busy.begin()) return 0;
+    const Busy& last = *(next - 1);
+    return last.until_end - std::max<std::int64_t>(0, last.end - time);
+  }
+  std::vector<std::vector<Busy>> busy_;  // [rank] ascending
+};
+
 template <class Row>
 std::vector<Row> finished(const std::map<std::string, std::pair<Row, Rounds>>& samples) {
   std::vector<Row> rows;
@@ -24,7 +61,8 @@ std::vector<Row> finished(const std::map<std::string, std::pair<Row, Rounds>>& s
 
 }  // namespace
 
-std::vector<std::int64_t>& Tabulator::of_round(Rounds& rounds) const {
+template <class Sample>
+std::vector<Sample>& Tabulator::of_round(std::vector<std::vector<Sample>>& rounds) const {
   if (rounds.size() <= round_) rounds.resize(round_ + 1);
   return rounds[round_];
 }
@@ -38,12 +76,13 @@ void Tabulator::sample(Samples<Row>& samples, const std::string& key, Row row, s
 
 void Tabulator::add(const Schedule& schedule, const Matching& matching, const Trace& trace) {
   const std::vector<WorkItem> items = timeline(matching, trace, mode_);
-  for (const WorkItem& item : items) add_item(schedule, matching, item);
+  const Crowd crowd(schedule, matching, items);
+  for (const WorkItem& item : items) add_item(schedule, matching, item, mode_ == ExecutionMode::Streams ? crowd.others(item) : 0);
   add_issue(schedule, trace, items);
   if (mode_ == ExecutionMode::Interp) add_turnaround(items);
 }
 
-void Tabulator::add_item(const Schedule& schedule, const Matching& matching, const WorkItem& item) {
+void Tabulator::add_item(const Schedule& schedule, const Matching& matching, const WorkItem& item, double others) {
   const SimRank& rank = matching.ranks[item.rank];
   const ProgramTables& tables = matching.tables[rank.tables];
   const Program& program = schedule.programs[tables.program.value];
@@ -57,12 +96,12 @@ void Tabulator::add_item(const Schedule& schedule, const Matching& matching, con
     } else if (std::holds_alternative<Copy>(op.body)) {
       add_copy(schedule, program, id, time);
     } else {
-      add_compute(schedule, program, op, time);
+      add_compute(schedule, program, op, {time, others});
     }
   }
 }
 
-void Tabulator::add_compute(const Schedule& schedule, const Program& program, const Op& op, std::int64_t time) {
+void Tabulator::add_compute(const Schedule& schedule, const Program& program, const Op& op, CrowdedSample sample) {
   const auto& compute = std::get<Compute>(op.body);
   if (compute.part_count != 1) return;
   const ComputePart& part = schedule.parts_of(compute).front();
@@ -76,7 +115,15 @@ void Tabulator::add_compute(const Schedule& schedule, const Program& program, co
   }
   std::string key = fmt::format("{}|{}|{}|{:020}", row.segment, row.phase, row.engine, row.flops.value);
   for (const std::string& kernel : row.kernels) key += "|" + kernel;
-  sample(compute_, key, std::move(row), time);
+  const auto [entry, fresh] = compute_.try_emplace(key);
+  if (fresh) entry->second.first = std::move(row);
+  of_round(entry->second.second).push_back(sample);
+}
+
+double Tabulator::contention() const {
+  std::vector<const CrowdedRounds*> kinds;
+  for (const auto& [key, entry] : compute_) kinds.push_back(&entry.second);
+  return mode_ == ExecutionMode::Streams ? contention_of(kinds) : 0;
 }
 
 void Tabulator::add_transfer(const Op& op, const CommShape& shape, std::int64_t time) {
@@ -132,7 +179,11 @@ void Tabulator::add_turnaround(const std::vector<WorkItem>& items) {
 }
 
 void Tabulator::fill(MeasuredTables& tables) const {
-  tables.compute = finished(compute_);
+  const double c = contention();
+  for (const auto& [key, entry] : compute_) {
+    tables.compute.push_back(entry.first);
+    tables.compute.back().timing = timing_of(times_alone(entry.second, c));
+  }
   tables.transfers = finished(transfers_);
   tables.copies = finished(copies_);
   tables.issue = finished(issue_);

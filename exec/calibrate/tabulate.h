@@ -1,6 +1,7 @@
 // Turns executed traces into measured tables: durations by key, round by round. Knows no backend: whatever ran the schedule, its spans
 // are the samples, so that what a real run pays is what is measured.
-//   compute    end - start, by segment, phase, engine and kernels (ops of several parts are not taken apart, and not tabulated)
+//   compute    end - start, by segment, phase, engine and kernels (ops of several parts are not taken apart, and not tabulated); where ranks
+//              share a GPU, what it would be alone (Host::compute_contention)
 //   transfers  end - the moment the last member was ready, or, where one thread does everything, the moment it became free; a group's time
 //   is
 //              shared equally by its members
@@ -31,6 +32,7 @@ class Tabulator {
 
   void fill(MeasuredTables& tables) const;  // the four lists of rows, ascending by key
   Timing turnaround() const { return timing_of(turnaround_); }
+  double contention() const;
 
  private:
   template <class Row>
@@ -38,17 +40,18 @@ class Tabulator {
 
   template <class Row>
   void sample(Samples<Row>& samples, const std::string& key, Row row, std::int64_t time);
-  void add_item(const Schedule& schedule, const Matching& matching, const WorkItem& item);
-  void add_compute(const Schedule& schedule, const Program& program, const Op& op, std::int64_t time);
+  void add_item(const Schedule& schedule, const Matching& matching, const WorkItem& item, double others);
+  void add_compute(const Schedule& schedule, const Program& program, const Op& op, CrowdedSample sample);
   void add_transfer(const Op& op, const CommShape& shape, std::int64_t time);
   void add_copy(const Schedule& schedule, const Program& program, OpId op, std::int64_t time);
   void add_issue(const Schedule& schedule, const Trace& trace, const std::vector<WorkItem>& items);
   void add_turnaround(const std::vector<WorkItem>& items);
-  std::vector<std::int64_t>& of_round(Rounds& rounds) const;
+  template <class Sample>
+  std::vector<Sample>& of_round(std::vector<std::vector<Sample>>& rounds) const;
 
   const ExecutionMode mode_;
   std::size_t round_ = 0;
-  Samples<MeasuredCompute> compute_;
+  std::map<std::string, std::pair<MeasuredCompute, CrowdedRounds>> compute_;
   Samples<MeasuredTransfer> transfers_;
   Samples<MeasuredCopy> copies_;
   Samples<MeasuredIssue> issue_;

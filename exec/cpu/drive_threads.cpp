@@ -44,7 +44,7 @@ class Crew {
   void issue_until_done() {
     std::unique_lock lock(mutex_);
     while (!failure_ && !execution_.stopped()) {
-      execution_.check_deadline();
+      execution_.check_run();
       machine_.settle();
       dispatch();
       if (machine_.finished()) return;

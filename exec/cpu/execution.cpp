@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <thread>
 
 #include "exec/cpu/failure.h"
+#include "exec/cpu/finish_run.h"
+#include "exec/present.h"
 #include "schedule/base/error.h"
 #include "schedule/ir/text.h"
 
@@ -23,11 +27,13 @@ std::int64_t thread_time() {
 Execution::Execution(const Schedule& schedule, const ExecuteOptions& options)
     : schedule_(schedule),
       options_(options),
-      matching_(match(schedule, Folding::None)),
+      matching_(matching_of(schedule, options.group)),
       start_(std::chrono::steady_clock::now()),
       step_start_(start_) {
   invariant(options.clock == StampClock::Wall || options.mode == ExecutionMode::Interp,
             "several threads have no time in common but the wall's");
+  invariant(options.group == nullptr || (options.mode == ExecutionMode::Interp && options.clock == StampClock::Wall),
+            "one of several processes runs in mode interp, by the wall's clock");
   for (const ProgramTables& tables : matching_.tables) {
     lists_.push_back(lower(schedule, tables));
     const std::vector<Diagnostic> problems = check_instructions(schedule, tables, lists_.back());
@@ -36,7 +42,7 @@ Execution::Execution(const Schedule& schedule, const ExecuteOptions& options)
   for (const Communicator& comm : schedule.communicators) comms_.push_back(expand(schedule.mesh, comm));
   allocate_resident_buffers();
   training_ = std::make_unique<TrainingState>(schedule, matching_, memories_, options);
-  recorder_ = std::make_unique<Recorder>(schedule, matching_, memories_, options.warm_up, options.steps, [this] { return now(); });
+  recorder_ = std::make_unique<Recorder>(schedule, matching_, memories_, options.warm_up, [this] { return now(); });
   machine_ = std::make_unique<StepMachine>(schedule, matching_, lists_, memories_, options.warm_up + options.steps, hooks());
 }
 
@@ -76,41 +82,53 @@ StepMachine::Hooks Execution::hooks() {
 
 ExecutionResult Execution::run() {
   training_->initialise_parameters();
+  const bool begins = options_.group == nullptr || options_.group->barrier("start", options_.stop);
   start_ = step_start_ = std::chrono::steady_clock::now();
   thread_start_ = thread_time();
+  if (begins) drive();
+  if (options_.group != nullptr) report(ProcessGroup::Activity::Done);
+  for (std::uint32_t r = 0; r < memories_.size() && begins && !machine_->finished(); ++r)
+    recorder_->partial_step(r, machine_->step(r), machine_->times(r), [this, r](std::uint32_t op) { return machine_->has_ended(r, op); });
+  const Outcome end = outcome();
+  if (end.status == Status::Ok) training_->save();
+  ExecutionResult result = finish_run(schedule_, options_, matching_, *training_, *recorder_, {end, machine_->ops_done(), start_});
+  result.facts = training_->facts();
+  result.environment_json = library_versions();
+  return result;
+}
+
+void Execution::drive() {
   machine_->start();
   if (options_.mode == ExecutionMode::Interp) {
     drive_interp(*this);
   } else {
     drive_threads(*this);
   }
-  ExecutionResult result;
-  for (std::uint32_t r = 0; r < memories_.size() && !machine_->finished(); ++r)
-    recorder_->partial_step(r, machine_->step(r), machine_->times(r), [this, r](std::uint32_t op) { return machine_->has_ended(r, op); });
-  const Outcome end = outcome();
-  result.trace = recorder_->finish(end, machine_->ops_done());
-  if (end.status == Status::Ok) result.losses = training_->losses();
-  if (end.status == Status::Ok) training_->save();
-  result.facts = training_->facts();
-  result.gradients = training_->gradients();
-  result.parameters = training_->parameters();
-  result.allocated = recorder_->allocated();
-  result.environment_json = library_versions();
-  return result;
 }
 
 Outcome Execution::outcome() const {
   Outcome outcome;
-  if (machine_->finished()) return outcome;
-  outcome.details = machine_->positions();
-  if (stopped()) {
+  const auto ending = options_.group == nullptr ? ProcessGroup::Ending::None : options_.group->ending();
+  if (machine_->finished() && ending == ProcessGroup::Ending::None) return outcome;
+  if (stopped_here() || ending == ProcessGroup::Ending::Interrupted) {
+    if (options_.group != nullptr) options_.group->end(ProcessGroup::Ending::Interrupted);
+    outcome.details = positions();
     outcome.status = Status::Interrupted;
     outcome.text = "stopped by a signal";
     return outcome;
   }
+  outcome.details = positions();
   outcome.status = Status::Deadlock;
   outcome.text = "the step cannot go on: every rank waits for another";
   return outcome;
+}
+
+std::vector<std::string> Execution::positions() const {
+  std::vector<std::string> lines = machine_->positions();
+  if (options_.group == nullptr) return lines;
+  for (std::string& line : options_.group->positions()) lines.push_back(std::move(line));
+  std::sort(lines.begin(), lines.end());
+  return lines;
 }
 
 OpId Execution::id_of(std::uint32_t rank, std::uint32_t op) const {
@@ -185,13 +203,71 @@ void Execution::work_transfer(const Task& task) {
   at_op(ends.front().rank, ends.front().op, [&] { communicate(schedule_.ops[id_of(task.rank, task.op).value].body, members); });
 }
 
+// ---- several processes -----------------------------------------------------------------------------------------------------
+bool Execution::open_remote(const Task& task) {
+  if (options_.group == nullptr) return false;
+  const TransferName name = machine_->name_of(task);
+  const std::vector<TransferEnd> ends = machine_->ends_of(task);
+  if (ends.size() == name.members) return false;
+  std::vector<RemoteTransfer::Member> present;
+  auto work = RemoteTransfer::Work::Move;
+  for (const TransferEnd& end : ends) {
+    at_op(end.rank, end.op, [&] { announce(end.rank, end.op); });
+    if (!memories_[end.rank].does_work(end.op)) work = RemoteTransfer::Work::MeetOnly;
+    present.push_back({end.member, memories_[end.rank].member_memory(end.op)});
+  }
+  const std::string key =
+      fmt::format("data/{}.{}/{}-{}/{}.{}", name.comm, name.instance, name.sender, name.receiver, name.step, name.sequence);
+  at_op(task.rank, task.op, [&] {
+    open_.push_back({task, RemoteTransfer(options_.group->store(), key, schedule_.ops[id_of(task.rank, task.op).value].body, name.members,
+                                          std::move(present), work)});
+  });
+  return true;
+}
+
+bool Execution::finish_remote() {
+  for (auto open = open_.begin(); open != open_.end(); ++open) {
+    const Task task = open->task;
+    bool over = false;
+    at_op(task.rank, task.op, [&] { over = open->remote.try_finish(); });
+    if (!over) continue;
+    open_.erase(open);
+    machine_->ended(task);
+    return true;
+  }
+  return false;
+}
+
+bool Execution::wait_for_others() {
+  if (open_.empty()) return false;
+  report(ProcessGroup::Activity::Waiting);
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+  return true;
+}
+
+void Execution::report(ProcessGroup::Activity activity) {
+  options_.group->report(activity, machine_->ops_done(), [this] {
+    std::string lines;
+    for (const std::string& line : machine_->positions()) lines += (lines.empty() ? "" : "\n") + line;
+    return lines;
+  });
+}
+
+// ---- limits ----------------------------------------------------------------------------------------------------------------
+void Execution::check_run() {
+  check_deadline();
+  if (options_.group == nullptr) return;
+  options_.group->check();
+  if (open_.empty()) report(ProcessGroup::Activity::Working);
+}
+
 void Execution::check_deadline() {
   if (options_.deadline.count() == 0) return;
   const auto moment = std::chrono::steady_clock::now();
   if (const std::uint32_t step = machine_->slowest_step(); step != slowest_step_) slowest_step_ = step, step_start_ = moment;
   if (moment - step_start_ < options_.deadline) return;
   std::string text = fmt::format("the deadline of {} ms passed in step {}", options_.deadline.count(), slowest_step_);
-  for (const std::string& line : machine_->positions()) text += "\n  " + line;
+  for (const std::string& line : positions()) text += "\n  " + line;
   throw EnvironmentError(EnvironmentError::Kind::Device, text, "a longer --timeout, or look at the ops named above");
 }
 

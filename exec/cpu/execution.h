@@ -3,15 +3,19 @@
 //             ready longest. Deterministic in its data, and one op at a time.
 //   threads   the calling thread issues; a worker per rank and lane does what its lane reaches; at most `compute_slots` compute ops at a time.
 // Both give the same bits: every op's operands and every reduction order are fixed by the schedule.
+// One of several processes (ExecuteOptions::group, interp): it runs its rank alone, and a transfer with other processes goes over their store.
 // Torch-free: compute ops go through exec/ops/compute.h.
 #pragma once
 
+#include <list>
 #include <memory>
 
 #include "exec/backend.h"
+#include "exec/comm/remote_transfer.h"
 #include "exec/cpu/recorder.h"
 #include "exec/cpu/step_machine.h"
 #include "exec/cpu/training_state.h"
+#include "exec/process_group.h"
 
 namespace steptwin {
 
@@ -30,9 +34,14 @@ class Execution {
   // Does the work of a task: reads and writes buffers only. Throws EnvironmentError naming rank and op.
   void work(const Task& task);
   bool takes_slot(const Task& task) const;
-  bool stopped() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
-  // Throws when the slowest rank has been in one step for longer than the deadline.
-  void check_deadline();
+  // By a signal, or because the processes of the run end it.
+  bool stopped() const { return stopped_here() || (options_.group != nullptr && options_.group->ending() != ProcessGroup::Ending::None); }
+  // Throws when the slowest rank has been in one step for longer than the deadline, or another process has failed.
+  void check_run();
+  // A transfer with other processes is opened and goes on by itself: its lane waits, others need not. False: all its members are here.
+  bool open_remote(const Task& task);
+  bool finish_remote();  // ends one open transfer if its data has moved
+  bool wait_for_others();  // a moment; false: nothing is open
 
  private:
   void allocate_resident_buffers();
@@ -45,7 +54,12 @@ class Execution {
   void copy(const Op& op, const Task& task);
   OpId id_of(std::uint32_t rank, std::uint32_t op) const;
   StepMachine::Hooks hooks();
+  bool stopped_here() const { return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed); }
+  void report(ProcessGroup::Activity activity);
+  void check_deadline();
+  void drive();
   Outcome outcome() const;
+  std::vector<std::string> positions() const;  // of the ranks of all processes
   std::int64_t now() const;
 
   const Schedule& schedule_;
@@ -57,6 +71,11 @@ class Execution {
   std::unique_ptr<TrainingState> training_;
   std::unique_ptr<Recorder> recorder_;
   std::unique_ptr<StepMachine> machine_;
+  struct OpenTransfer {
+    Task task;
+    RemoteTransfer remote;
+  };
+  std::list<OpenTransfer> open_;  // with other processes
   std::chrono::steady_clock::time_point start_, step_start_;
   std::int64_t thread_start_ = 0;
   std::uint32_t slowest_step_ = 0;

@@ -1,4 +1,5 @@
 // The door of the CPU execution module.
+#include "exec/comm/tcp_store.h"
 #include "exec/cpu/execution.h"
 #include "exec/cpu/plain_model.h"
 #include "exec/cpu/workspace_meter.h"
@@ -30,6 +31,7 @@ class CpuBackend final : public Backend {
     result.environment_json = environment_json();
     return result;
   }
+  std::unique_ptr<KvStore> connect(const Launch& launch, std::chrono::milliseconds limit) override { return tcp_store(launch, limit); }
   ExecutionResult run_plain(const Schedule& schedule, const ExecuteOptions& options) override { return run_plain_model(schedule, options); }
 };
 

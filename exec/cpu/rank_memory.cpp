@@ -98,11 +98,11 @@ MemberMemory RankMemory::member_memory(std::uint32_t op) const {
   return memory;
 }
 
-bool RankMemory::does_work(std::uint32_t op) const {
+bool RankMemory::does_work(std::uint32_t op, MemorySource& reader) const {
   const OpMemory& memory = ops_[op];
   if (memory.guard == nullptr) return true;
   std::vector<std::byte> value(static_cast<std::size_t>(memory.guard_bytes));
-  source_->read(value.data(), memory.guard, memory.guard_bytes);
+  reader.read(value.data(), memory.guard, memory.guard_bytes);
   return std::any_of(value.begin(), value.end(), [](std::byte b) { return b != std::byte{0}; });
 }
 

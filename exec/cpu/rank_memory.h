@@ -34,7 +34,8 @@ class RankMemory {
 
   std::span<const BoundAccess> operands(std::uint32_t op) const { return ops_[op].operands; }
   MemberMemory member_memory(std::uint32_t op) const;
-  bool does_work(std::uint32_t op) const;  // false: its guard says no
+  bool does_work(std::uint32_t op) const { return does_work(op, *source_); }  // false: its guard says no
+  bool does_work(std::uint32_t op, MemorySource& reader) const;               // reads the guard through `reader`
   std::byte* resident(std::uint32_t buffer) const;  // null: not resident
 
  private:

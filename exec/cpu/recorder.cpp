@@ -2,17 +2,14 @@
 
 #include <algorithm>
 
-#include "traces/breakdown.h"
-
 namespace steptwin {
 
 Recorder::Recorder(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, std::uint32_t warm_up,
-                   std::uint32_t steps, std::function<std::int64_t()> now)
+                   std::function<std::int64_t()> now)
     : schedule_(schedule),
       matching_(matching),
       memories_(memories),
       warm_up_(warm_up),
-      steps_(steps),
       now_(std::move(now)),
       ranks_(memories.size()) {
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
@@ -107,62 +104,16 @@ void Recorder::partial_step(std::uint32_t rank, std::uint32_t step, const OpTime
     if (has_ended(op)) append_span(rank, step, op, times[op]);
 }
 
-std::int64_t Recorder::origin() const {
-  std::int64_t first = INT64_MAX;
-  for (const RankRecord& rank : ranks_) {
-    for (const Span& span : rank.spans) first = std::min({first, ns(span.issue), ns(span.start)});
-    if (!rank.samples.empty()) first = std::min(first, ns(rank.samples.front().at));
+std::vector<RankPart> Recorder::take_parts() {
+  std::vector<RankPart> parts(ranks_.size());
+  for (std::uint32_t r = 0; r < parts.size(); ++r) {
+    parts[r].rank = matching_.ranks[r].rank;
+    parts[r].spans = std::move(ranks_[r].spans);
+    parts[r].samples = std::move(ranks_[r].samples);
+    parts[r].peaks = std::move(ranks_[r].peaks);
+    for (std::size_t s = 0; s < kSpaces; ++s) parts[r].allocated[s] = std::move(allocated_[s][r]);
   }
-  return first == INT64_MAX ? 0 : first;
-}
-
-Trace Recorder::finish(Outcome outcome, std::uint64_t ops) {
-  Trace trace;
-  trace.outcome = std::move(outcome);
-  trace.engine = "cpu";
-  trace.op_count = ops;
-  for (const SimRank& rank : matching_.ranks) trace.simulated.push_back(rank.rank);
-  for (const std::uint32_t stand_in : matching_.stand_in)
-    trace.stand_in.push_back(stand_in == Counterpart::kNobody ? RankId() : matching_.ranks[stand_in].rank);
-  const Duration shift(origin());
-  for (RankRecord& rank : ranks_) {
-    for (Span& span : rank.spans) span.issue -= shift, span.ready -= shift, span.start -= shift, span.end -= shift;
-    for (MemorySample& sample : rank.samples) sample.at -= shift;
-    for (MemoryPeak& peak : rank.peaks) peak.at -= shift;
-  }
-  add_times(trace);
-  for (const RankRecord& rank : ranks_) {
-    trace.spans.insert(trace.spans.end(), rank.spans.begin(), rank.spans.end());
-    trace.samples.insert(trace.samples.end(), rank.samples.begin(), rank.samples.end());
-    trace.peaks.insert(trace.peaks.end(), rank.peaks.begin(), rank.peaks.end());
-  }
-  return trace;
-}
-
-// As the simulator reports them: one repetition: the makespan; else the distance of the last two ends of the slowest rank.
-void Recorder::add_times(Trace& trace) const {
-  std::int64_t first = INT64_MAX, last = 0, before = INT64_MAX;
-  bool whole = true;
-  for (const RankRecord& rank : ranks_) {
-    std::vector<std::int64_t> ends(steps_);
-    for (const Span& span : rank.spans) {
-      first = std::min(first, ns(span.start));
-      ends[span.step] = std::max(ends[span.step], ns(span.end));
-    }
-    whole = whole && rank.spans.size() == std::size_t{steps_} * program(static_cast<std::uint32_t>(&rank - ranks_.data())).op_count;
-    if (ends.empty() || ends.back() <= last) continue;
-    last = ends.back();
-    before = steps_ > 1 ? ends[steps_ - 2] : INT64_MAX;
-  }
-  if (first == INT64_MAX) return;
-  const std::int64_t start = before == INT64_MAX ? first : before;
-  trace.makespan = Duration(std::max<std::int64_t>(0, last - first));
-  trace.step_time = Duration(std::max<std::int64_t>(0, last - start));
-  for (std::uint32_t r = 0; whole && r < ranks_.size(); ++r) {
-    const std::span<const Span> own = std::span<const Span>(ranks_[r].spans).last(program(r).op_count);
-    trace.breakdowns.push_back(break_down(schedule_, matching_.ranks[r].rank, own, at_ns(start), trace.step_time));
-    trace.largest_rank_span = std::max(trace.largest_rank_span, trace.breakdowns.back().rank_span);
-  }
+  return parts;
 }
 
 }  // namespace steptwin

@@ -1,4 +1,4 @@
-// Turns what happens during an execution into a Trace (kind exec) and the measured `allocated` samples.
+// Writes down what happens during an execution: the spans of a trace, the memory curves, the measured `allocated` samples.
 #pragma once
 
 #include <array>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "exec/cpu/rank_memory.h"
+#include "exec/cpu/run_part.h"
 #include "schedule/ir/loop.h"
 #include "schedule/ir/matching.h"
 #include "traces/trace.h"
@@ -17,17 +18,14 @@ class Recorder {
  public:
   // Steps before `warm_up` leave no trace. `now`: ns since the start of the run.
   Recorder(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, std::uint32_t warm_up,
-           std::uint32_t steps, std::function<std::int64_t()> now);
+           std::function<std::int64_t()> now);
 
   void begin_step(std::uint32_t rank, std::uint32_t step);
   void marked(std::uint32_t rank, std::uint32_t step, std::uint32_t op);  // between the allocations and the drops of op
   void step_done(std::uint32_t rank, std::uint32_t step, const OpTimes* times);
   void partial_step(std::uint32_t rank, std::uint32_t step, const OpTimes* times, const std::function<bool(std::uint32_t op)>& has_ended);
 
-  // Times relative to the first issue of a measured op. `ops`: op instances that ran, warm-up included.
-  Trace finish(Outcome outcome, std::uint64_t ops);
-  // As ExecutionResult::allocated.
-  const std::array<std::vector<std::vector<std::int64_t>>, kSpaces>& allocated() const { return allocated_; }
+  std::vector<RankPart> take_parts();  // [rank] what was recorded, times by `now`. Call once
 
  private:
   struct RankRecord {
@@ -42,13 +40,11 @@ class Recorder {
   void raise_peak(std::uint32_t rank, Space space, Curve curve, std::int64_t bytes);
   void open_curves(std::uint32_t rank);
   void append_span(std::uint32_t rank, std::uint32_t step, std::uint32_t op, const OpTimes& times);
-  std::int64_t origin() const;
-  void add_times(Trace& trace) const;
 
   const Schedule& schedule_;
   const Matching& matching_;
   std::vector<RankMemory>& memories_;
-  std::uint32_t warm_up_, steps_;
+  std::uint32_t warm_up_;
   std::function<std::int64_t()> now_;
   std::vector<RankRecord> ranks_;
   std::array<std::vector<std::vector<std::int64_t>>, kSpaces> allocated_;  // [space][rank][op]

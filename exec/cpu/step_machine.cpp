@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "exec/cpu/failure.h"
+#include "exec/present.h"
 #include "schedule/base/error.h"
 #include "schedule/ir/text.h"
 
@@ -27,6 +28,7 @@ bool is_work(Kind kind) {
 StepMachine::StepMachine(const Schedule& schedule, const Matching& matching, const std::vector<InstructionList>& lists,
                          std::vector<RankMemory>& memories, std::uint32_t steps, Hooks hooks)
     : schedule_(schedule), matching_(matching), memories_(memories), steps_(steps), hooks_(std::move(hooks)) {
+  for (const Communicator& comm : schedule.communicators) comms_.push_back(expand(schedule.mesh, comm));
   if (!hooks_.op_ended) hooks_.op_ended = [this](std::uint32_t rank, std::uint32_t op) { memories_[rank].end_op(op); };
   ranks_.resize(matching.ranks.size());
   instances_.resize(matching.instances.size());
@@ -50,17 +52,20 @@ void StepMachine::set_up_rank(std::uint32_t index, const InstructionList& list) 
 }
 
 void StepMachine::start() {
-  ranks_left_ = static_cast<std::uint32_t>(ranks_.size());
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-    ranks_[r].host_time = hooks_.now();
-    if (steps_ > 0) begin_step(r);
+  ranks_left_ = steps_ > 0 ? static_cast<std::uint32_t>(ranks_.size()) : 0;
+  for (RankState& r : ranks_) {
+    r.host_time = hooks_.now();
+    clear_step(r);
   }
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) finish_step_if_done(r);
 }
 
 void StepMachine::begin_step(std::uint32_t index) {
-  RankState& r = ranks_[index];
-  hooks_.begin_step(index, r.step);
+  ranks_[index].begun = true;
+  hooks_.begin_step(index, ranks_[index].step);
+}
+
+void StepMachine::clear_step(RankState& r) {
+  r.begun = false;
   r.cursor = 0;
   for (LaneState& lane : r.lanes) lane.position = lane.enqueued = 0;
   std::fill(r.events.begin(), r.events.end(), EventState{});
@@ -69,18 +74,14 @@ void StepMachine::begin_step(std::uint32_t index) {
   r.done.assign(r.done.size(), false);
 }
 
-// The next repetition begins when every op of this rank has ended; other ranks may be steps behind.
+// The next repetition may begin when every op of this rank has ended; other ranks may be steps behind.
 void StepMachine::finish_step_if_done(std::uint32_t index) {
   RankState& r = ranks_[index];
-  while (r.step < steps_ && r.cursor == r.list->instructions.size() && r.in_flight == 0 &&
-         std::all_of(r.lanes.begin(), r.lanes.end(), [](const LaneState& lane) { return lane.position == lane.instructions.size(); })) {
-    hooks_.step_done(index, r.step, r.times.data());
-    if (++r.step < steps_) {
-      begin_step(index);
-    } else {
-      --ranks_left_;
-    }
-  }
+  if (!r.begun || r.cursor < r.list->instructions.size() || r.in_flight > 0) return;
+  if (std::any_of(r.lanes.begin(), r.lanes.end(), [](const LaneState& lane) { return lane.position < lane.instructions.size(); })) return;
+  hooks_.step_done(index, r.step, r.times.data());
+  clear_step(r);
+  if (++r.step == steps_) --ranks_left_;
 }
 
 // ---- lanes ------------------------------------------------------------------------------------------------------------
@@ -161,19 +162,26 @@ void StepMachine::complete_event(std::uint32_t rank, std::uint32_t event, std::i
 // ---- hosts ------------------------------------------------------------------------------------------------------------
 bool StepMachine::issue(RunAhead bound) {
   bool any = false;
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
-    if (bound == RunAhead::Bounded && ranks_[r].in_flight >= kRunAhead) continue;
-    if (!issue_op(r)) continue;
-    any = true;
-    finish_step_if_done(r);
-  }
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) any = issue(r, bound) || any;
   return any;
+}
+
+bool StepMachine::issue(std::uint32_t rank, RunAhead bound) {
+  RankState& r = ranks_[rank];
+  if (r.step == steps_ || (bound == RunAhead::Bounded && r.in_flight >= kRunAhead)) return false;
+  if (!r.begun) {
+    if (hooks_.may_begin && !hooks_.may_begin(rank, r.step)) return false;
+    begin_step(rank);
+  } else if (!issue_op(rank)) {
+    return false;
+  }
+  finish_step_if_done(rank);
+  return true;
 }
 
 // Walks the list through the next op: its allocations, its launch, and what follows it up to the next op.
 bool StepMachine::issue_op(std::uint32_t rank) {
   RankState& r = ranks_[rank];
-  if (r.step == steps_) return false;
   const std::uint32_t before = r.cursor;
   bool launched = false;
   while (r.cursor < r.list->instructions.size()) {
@@ -255,6 +263,7 @@ void StepMachine::post_message(std::uint32_t rank, std::uint32_t op) {
   const OpNode& node = r.tables->nodes[op];
   const Counterpart& peer = r.sim->counterparts[node.channel];
   ++r.channels[node.channel].count;
+  if (peer.rank == kElsewhere) return transfers_.push_back({rank, op, node.lane, true});
   if (peer.rank == Counterpart::kNobody || ranks_[peer.rank].step != r.step) return;
   if (ranks_[peer.rank].channels[peer.channel].count > node.sequence) transfers_.push_back({rank, op, node.lane, true});
 }
@@ -279,14 +288,35 @@ std::vector<TransferEnd> StepMachine::ends_of(const Task& task) const {
   const Counterpart& peer = r.sim->counterparts[node.channel];
   std::vector<TransferEnd> ends;
   if (node.kind == OpNode::Kind::Message) {
-    ends = {{task.rank, task.op}, {peer.rank, ranks_[peer.rank].tables->channels[peer.channel].ops[node.sequence]}};
-    if (!r.tables->channels[node.channel].send) std::swap(ends[0], ends[1]);
-    return ends;
+    const std::uint32_t own = r.tables->channels[node.channel].send ? 0 : 1;
+    ends.push_back({task.rank, task.op, own});
+    if (peer.rank != kElsewhere)
+      ends.push_back({peer.rank, ranks_[peer.rank].tables->channels[peer.channel].ops[node.sequence], 1 - own});
+  } else {
+    const CommInstances& comm = comms_[r.tables->channels[node.channel].comm.value];
+    for (const InstanceMember& member : matching_.instances[peer.rank].members)
+      ends.push_back({member.rank, ranks_[member.rank].tables->channels[member.channel].ops[node.sequence],
+                      comm.member_of[matching_.ranks[member.rank].rank.value]});
   }
-  for (const InstanceMember& member : matching_.instances[peer.rank].members)
-    ends.push_back({member.rank, ranks_[member.rank].tables->channels[member.channel].ops[node.sequence]});
-  std::sort(ends.begin(), ends.end(), [](const TransferEnd& a, const TransferEnd& b) { return a.rank < b.rank; });
+  std::sort(ends.begin(), ends.end(), [](const TransferEnd& a, const TransferEnd& b) { return a.member < b.member; });
   return ends;
+}
+
+TransferName StepMachine::name_of(const Task& task) const {
+  const RankState& r = ranks_[task.rank];
+  const OpNode& node = r.tables->nodes[task.op];
+  const Channel& channel = r.tables->channels[node.channel];
+  const CommInstances& comm = comms_[channel.comm.value];
+  TransferName name{channel.comm.value, comm.instance_of[r.sim->rank.value], 0, 0, 2, r.step, node.sequence};
+  const auto size = static_cast<std::uint32_t>(comm.members[name.instance].size());
+  if (channel.collective) {
+    name.members = size;
+    return name;
+  }
+  name.sender = comm.member_of[r.sim->rank.value];
+  name.receiver = r.tables->peers[channel.peer_slot].second.resolve(name.sender, size);
+  if (!channel.send) std::swap(name.sender, name.receiver);
+  return name;
 }
 
 // ---- tasks ------------------------------------------------------------------------------------------------------------
@@ -302,6 +332,14 @@ std::optional<Task> StepMachine::next_local() {
   const auto [ready, rank, op, lane] = *runnable_.begin();
   runnable_.erase(runnable_.begin());
   return Task{rank, op, lane, false};
+}
+
+std::optional<Task> StepMachine::next_local(std::uint32_t rank) {
+  const auto first = std::find_if(runnable_.begin(), runnable_.end(), [rank](const auto& entry) { return std::get<1>(entry) == rank; });
+  if (first == runnable_.end()) return std::nullopt;
+  const Task task{rank, std::get<2>(*first), std::get<3>(*first), false};
+  runnable_.erase(first);
+  return task;
 }
 
 void StepMachine::began(const Task& task) {

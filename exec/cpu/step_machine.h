@@ -1,6 +1,8 @@
 // The state of a run of a schedule on the CPU: hosts walking instruction lists, lanes as FIFOs, events, rendezvous. It decides what may
 // happen next, by the inequalities of schedule.h, and stamps the times; it does no work itself. Driven by one thread (interp) or by a lock
 // holder among several (threads): not thread-safe.
+// Ranks are those of the matching, which may be a part of the run's (exec/present.h): a transfer is then offered once all its present members have
+// posted; whoever drives it must wait for the others.
 //
 //   ready = max(issue, end of the lane's op before it, ends of the events waited for); of a group the maximum over its members
 //   start = when the work began; of communication the largest ready of its members
@@ -23,7 +25,7 @@
 
 namespace steptwin {
 
-// Something to do now: a local op (compute, copy), or the data movement of a communication op whose members are all ready.
+// Something to do now: a local op (compute, copy), or the data movement of a communication op whose (present) members are all ready.
 struct Task {
   std::uint32_t rank = 0, op = 0;  // index of the rank in the matching; local op. Of a transfer: the member that came last
   std::uint32_t lane = 0;
@@ -33,6 +35,14 @@ struct Task {
 // One member's side of a transfer.
 struct TransferEnd {
   std::uint32_t rank = 0, op = 0;
+  std::uint32_t member = 0;  // its number on the communicator; of a message 0: the sender, 1: the receiver
+};
+// Which transfer of the run it is, the same for all members.
+struct TransferName {
+  std::uint32_t comm = 0, instance = 0;     // of CommInstances
+  std::uint32_t sender = 0, receiver = 0;   // of a message: member numbers; of a collective 0
+  std::uint32_t members = 0;                // of the whole transfer
+  std::uint32_t step = 0, sequence = 0;
 };
 
 class StepMachine {
@@ -46,6 +56,7 @@ class StepMachine {
     // does what waits for it; times of the device come from elsewhere.
     std::function<void(std::uint32_t rank, std::uint32_t lane, std::uint32_t event)> wait;  // put it into the lane
     std::function<bool(std::uint32_t rank, std::uint32_t event)> has_happened;              // on the device: a HostWait may return
+    std::function<bool(std::uint32_t rank, std::uint32_t step)> may_begin;                  // default: always
     std::function<void(std::uint32_t rank, std::uint32_t op)> op_ended;                     // default: ends the op's uses of memory
   };
 
@@ -56,15 +67,19 @@ class StepMachine {
   // Follows waits, records and posts until nothing more happens by itself; afterwards next_* say what can be done.
   void settle();
   std::optional<Task> next_transfer();
-  std::optional<Task> next_local();               // the one that has been ready longest
+  std::optional<Task> next_local();                    // the one that has been ready longest
+  std::optional<Task> next_local(std::uint32_t rank);  // of this rank
   enum class RunAhead : std::uint8_t { Bounded, Free };
-  bool issue(RunAhead bound);                     // every host issues its next op if it can; false: none could
+  bool issue(RunAhead bound);                     // every host issues its next op, or begins its next repetition, if it can; false: none could
+  bool issue(std::uint32_t rank, RunAhead bound);
   void began(const Task& task);                   // stamps the start of a local op
   void ended(const Task& task);
   bool finished() const { return ranks_left_ == 0; }
+  bool finished(std::uint32_t rank) const { return ranks_[rank].step == steps_; }
 
-  // The members of a transfer in member order (message: sender, receiver).
+  // The present members of a transfer in member order (message: sender, receiver).
   std::vector<TransferEnd> ends_of(const Task& task) const;
+  TransferName name_of(const Task& task) const;
   std::uint32_t step(std::uint32_t rank) const { return ranks_[rank].step; }
   std::uint32_t slowest_step() const;
   std::uint64_t ops_done() const { return ops_done_; }
@@ -103,6 +118,7 @@ class StepMachine {
     std::vector<Posted> channels;
     std::vector<OpTimes> times;
     std::vector<bool> done;
+    bool begun = false;  // its repetition
   };
   struct Slot {
     std::uint32_t step = 0, sequence = 0, arrived = 0;
@@ -111,6 +127,7 @@ class StepMachine {
 
   void set_up_rank(std::uint32_t index, const InstructionList& list);
   void begin_step(std::uint32_t index);
+  void clear_step(RankState& r);
   void finish_step_if_done(std::uint32_t index);
   void touch(std::uint32_t rank, std::uint32_t lane);
   void advance_lane(std::uint32_t rank, std::uint32_t lane);
@@ -131,6 +148,7 @@ class StepMachine {
 
   const Schedule& schedule_;
   const Matching& matching_;
+  std::vector<CommInstances> comms_;
   std::vector<RankMemory>& memories_;
   const std::uint32_t steps_;
   Hooks hooks_;

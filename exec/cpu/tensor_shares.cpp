@@ -10,6 +10,18 @@ void TensorShares::add(const std::string& name, std::int64_t elements, std::int6
   tensor.pieces.emplace(first, std::move(values));
 }
 
+void TensorShares::add(const TensorShares& other) {
+  other.each([this](const std::string& name, std::int64_t elements, std::int64_t first, const std::vector<float>& values) {
+    add(name, elements, first, values);
+  });
+}
+
+std::size_t TensorShares::pieces() const {
+  std::size_t count = 0;
+  each([&](const auto&...) { ++count; });
+  return count;
+}
+
 void TensorShares::fill(NamedValues& values, Known& known) const {
   for (const auto& [name, tensor] : tensors_) {
     std::vector<float>& into = values[name];

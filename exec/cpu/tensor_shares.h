@@ -15,6 +15,14 @@ class TensorShares {
   bool empty() const { return tensors_.empty(); }
   // Elements [first, first + values.size()) of a tensor. A piece that is there already stays.
   void add(const std::string& name, std::int64_t elements, std::int64_t first, std::vector<float> values);
+  void add(const TensorShares& other);
+  std::size_t pieces() const;
+  // visit(name, elements of the tensor, first element, values) for every piece.
+  template <class Visit>
+  void each(Visit visit) const {
+    for (const auto& [name, tensor] : tensors_)
+      for (const auto& [first, values] : tensor.pieces) visit(name, tensor.elements, first, values);
+  }
   // Fills what `values` lacks; `known` says for each element whether it is there. Names and sizes are made as they appear.
   using Known = std::map<std::string, std::vector<bool>>;
   void fill(NamedValues& values, Known& known) const;

@@ -232,45 +232,16 @@ void TrainingState::read_shares(std::uint32_t rank, const Layout& layout, ByteRa
   }
 }
 
-std::vector<double> TrainingState::losses() const {
-  std::vector<double> result;
-  for (std::uint32_t step = options_.warm_up; step < options_.warm_up + options_.steps; ++step) {
-    double sum = 0;
-    std::size_t count = 0;
-    for (const RankLosses& rank : losses_) {
-      for (const float loss : rank.steps[step]) sum += static_cast<double>(loss);
-      count += rank.ops.size();
-    }
-    if (count > 0) result.push_back(sum / static_cast<double>(count));
-  }
-  return result;
-}
-
-NamedValues TrainingState::gradients() const { return whole_tensors(gradients_); }
-
-// What the rank holds, and of its shards what the other members hold.
-void TrainingState::add_parameters(std::uint32_t rank, std::vector<TensorShares>& shares) const {
+void TrainingState::fill_part(std::uint32_t rank, RankPart& part) const {
+  part.losses = losses_[rank].steps;
+  part.gradients = gradients_[rank];
+  if (!options_.keep_gradients) return;
   const Program& p = program(rank);
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& buffer = p.buffers[b];
     if (!buffer.resident || buffer.category != Category::Param || !buffer.layout.valid()) continue;
-    const std::vector<RankId> holders = ranges_.holders(rank, buffer);
-    for (std::uint32_t other = 0; other < memories_.size(); ++other) {
-      if (std::find(holders.begin(), holders.end(), matching_.ranks[other].rank) == holders.end()) continue;
-      const ByteRange range = ranges_.of(other, buffer, {});
-      read_shares(other, schedule_.layouts[buffer.layout.value], range, memories_[other].resident(b), shares[other]);
-    }
+    read_shares(rank, schedule_.layouts[buffer.layout.value], ranges_.of(rank, buffer, {}), memories_[rank].resident(b), part.parameters[b]);
   }
-}
-
-std::vector<NamedValues> TrainingState::parameters() const {
-  std::vector<NamedValues> ranks;
-  for (std::uint32_t r = 0; r < memories_.size() && options_.keep_gradients; ++r) {
-    std::vector<TensorShares> shares(memories_.size());
-    add_parameters(r, shares);
-    ranks.push_back(whole_tensors(shares));
-  }
-  return ranks;
 }
 
 }  // namespace steptwin

@@ -12,6 +12,7 @@
 #include "exec/cpu/data_loader.h"
 #include "exec/cpu/held_ranges.h"
 #include "exec/cpu/rank_memory.h"
+#include "exec/cpu/run_part.h"
 #include "exec/cpu/tensor_shares.h"
 #include "exec/ops/compute.h"
 #include "schedule/ir/matching.h"
@@ -34,10 +35,9 @@ class TrainingState {
   void end_step(std::uint32_t rank, std::uint32_t step);
   StepContext context(std::uint32_t rank, std::uint32_t step) const;
 
-  std::vector<double> losses() const;  // of the measured steps; empty when no op writes a loss
-  std::vector<RunFact> facts() const;           // the loss scale and the steps that an overflow held back, where there is one
-  NamedValues gradients() const;                // of the first repetition; of a tensor that several ranks hold, the one of the lowest
-  std::vector<NamedValues> parameters() const;  // [rank] as they stand, shards put together; empty without keep_gradients
+  std::vector<RunFact> facts() const;  // the loss scale and the steps that an overflow held back, where there is one
+  // Losses of all steps; with keep_gradients the gradients of the first repetition and the parameters as they stand, as the rank holds them.
+  void fill_part(std::uint32_t rank, RankPart& part) const;
 
  private:
   struct RankLosses {
@@ -47,7 +47,6 @@ class TrainingState {
   const Program& program(std::uint32_t rank) const;
   void find_losses(std::uint32_t rank);
   void read_shares(std::uint32_t rank, const Layout& layout, ByteRange range, const std::byte* data, TensorShares& shares) const;
-  void add_parameters(std::uint32_t rank, std::vector<TensorShares>& shares) const;
   struct Skipped {
     std::int64_t steps = 0;              // that the optimizer did not make, earlier runs' included
     std::optional<std::uint32_t> last;  // of this run

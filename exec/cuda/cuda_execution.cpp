@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "exec/cpu/failure.h"
+#include "exec/cpu/finish_run.h"
 #include "exec/cuda/cuda_check.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/lane_guard.h"
@@ -37,16 +38,23 @@ StepMachine::Hooks CudaExecution::hooks() {
     cuda_check(cudaStreamWaitEvent(ranks_[rank].lanes[lane], ended(rank, list.event_op[event]), 0), "wait for an event");
   };
   hooks.has_happened = [this](std::uint32_t rank, std::uint32_t event) {
-    const cudaError_t state = cudaEventQuery(ended(rank, lists_[matching_.ranks[rank].tables].event_op[event]));
-    if (state == cudaErrorNotReady) return device_waits_ = true, false;
-    cuda_check(state, "wait for an op");
-    return true;
+    return has_happened(rank, ended(rank, lists_[matching_.ranks[rank].tables].event_op[event]));
+  };
+  hooks.may_begin = [this](std::uint32_t rank, std::uint32_t step) {
+    return step < kSlots || has_happened(rank, ranks_[rank].whole[step % kSlots]);
   };
   hooks.op_ended = [this](std::uint32_t rank, std::uint32_t op) {
     std::vector<BufferPool::Block*> uses = memories_[rank].take_uses(op);
     if (!uses.empty()) ranks_[rank].uses.emplace_back(ended(rank, op), std::move(uses));
   };
   return hooks;
+}
+
+bool CudaExecution::has_happened(std::uint32_t rank, cudaEvent_t event) {
+  const cudaError_t state = cudaEventQuery(event);
+  if (state == cudaErrorNotReady) return ranks_[rank].device_waits = true, false;
+  cuda_check(state, "wait for an op");
+  return true;
 }
 
 // ---- repetitions ------------------------------------------------------------------------------------------------------
@@ -155,18 +163,32 @@ void CudaExecution::at_op(std::uint32_t rank, std::uint32_t op, Work work) const
   }
 }
 
-void CudaExecution::put(const Task& task) {
+// Called with the lock, which is open while the work is put into its stream.
+void CudaExecution::put(const Task& task, std::unique_lock<std::mutex>& lock) {
   machine_->began(task);
+  lock.unlock();
   const std::int64_t begin = now();
   nvtxRangePushA(labels_[id_of(task.rank, task.op).value].c_str());
-  if (task.transfer) {
-    put_transfer(task);
-  } else {
-    put_local(task);
+  try {
+    task.transfer ? put_transfer(task) : put_local(task);
+  } catch (...) {
+    nvtxRangePop();
+    lock.lock();
+    throw;
   }
   nvtxRangePop();
-  put_time_ += now() - begin, ++puts_;
+  const std::int64_t end = now();
+  lock.lock();
+  put_time_ += end - begin, ++puts_;
+  timeline_->enqueued(machine_->step(task.rank), members_of(task));
   machine_->ended(task);
+}
+
+std::vector<std::pair<std::uint32_t, std::uint32_t>> CudaExecution::members_of(const Task& task) const {
+  if (!task.transfer) return {{task.rank, task.op}};
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> members;
+  for (const TransferEnd& end : machine_->ends_of(task)) members.emplace_back(end.rank, end.op);
+  return members;
 }
 
 void CudaExecution::put_local(const Task& task) {
@@ -191,7 +213,6 @@ void CudaExecution::put_local(const Task& task) {
     }
     cuda_check(cudaEventRecord(events.ended, stream), "record an event");
   });
-  timeline_->enqueued(machine_->step(task.rank), {{task.rank, task.op}});
 }
 
 void CudaExecution::compute(const Task& task, OpId id, cudaStream_t stream) {
@@ -230,19 +251,17 @@ void CudaExecution::put_transfer(const Task& task) {
   const OpId id = id_of(task.rank, task.op);
   const CommInstances& comm = comms_[comm_of(schedule_.ops[id.value].body).value];
   std::vector<TransportMember> members;
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> logged;
   bool works = true;
   for (const TransferEnd& end : ends) {
     Rank& rank = ranks_[end.rank];
     const std::uint32_t lane = matching_.tables[matching_.ranks[end.rank].tables].nodes[end.op].lane;
     at_op(end.rank, end.op, [&] {
       announce(end.rank, end.op);
-      rank.memory->use_stream(rank.lanes[lane]);
-      works = memories_[end.rank].does_work(end.op) && works;
+      CudaMemory reader(rank.device, rank.lanes[lane]);  // the rank's own belongs to its thread
+      works = memories_[end.rank].does_work(end.op, reader) && works;
     });
     const RankId number = matching_.ranks[end.rank].rank;
     members.push_back({number, comm.member_of[number.value], rank.device, rank.lanes[lane], memories_[end.rank].member_memory(end.op)});
-    logged.emplace_back(end.rank, end.op);
   }
   at_op(ends.front().rank, ends.front().op, [&] {
     if (works) transport_->move(schedule_.ops[id.value].body, members);
@@ -251,24 +270,6 @@ void CudaExecution::put_transfer(const Task& task) {
       cuda_check(cudaEventRecord(ended(ends[i].rank, ends[i].op), members[i].stream), "record an event");
     }
   });
-  timeline_->enqueued(machine_->step(task.rank), std::move(logged));
-}
-
-void CudaExecution::drive() {
-  StepMachine& machine = *machine_;
-  while (!machine.finished() && !stopped()) {
-    check_deadline();
-    machine.settle();
-    device_waits_ = false;
-    if (const auto transfer = machine.next_transfer()) {
-      put(*transfer);
-    } else if (const auto local = machine.next_local()) {
-      put(*local);
-    } else if (!machine.issue(StepMachine::RunAhead::Free) && !machine.finished()) {
-      if (!device_waits_) return;  // nothing can go on
-      std::this_thread::yield();
-    }
-  }
 }
 
 ExecutionResult CudaExecution::run() {
@@ -291,14 +292,8 @@ ExecutionResult CudaExecution::run() {
   const auto times = timeline_->times();
   for (std::uint32_t r = 0; r < ranks_.size(); ++r)
     for (std::uint32_t step = 0; step < times[r].size(); ++step) recorder_->step_done(r, step, times[r][step].data());
-  ExecutionResult result;
-  const Outcome end = outcome();
-  result.trace = recorder_->finish(end, machine_->ops_done());
+  ExecutionResult result = finish_run(schedule_, options_, matching_, *training_, *recorder_, {outcome(), machine_->ops_done(), start_});
   result.trace.engine = "cuda";
-  if (end.status == Status::Ok) result.losses = training_->losses();
-  result.gradients = training_->gradients();
-  result.parameters = training_->parameters();
-  result.allocated = recorder_->allocated();
   result.facts = facts();
   return result;
 }

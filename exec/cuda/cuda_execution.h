@@ -1,12 +1,15 @@
-// One execution of a schedule on GPUs. One thread issues for all ranks, round-robin, in the order the step machine allows; an op "ends" for
-// the machine when it has been put into its stream, and the device does the waiting. Per rank: a stream per lane, an event pair per op
+// One execution of a schedule on GPUs. A thread per rank issues in the order the step machine allows (cuda_drive.cpp); an op "ends" for the
+// machine when it has been put into its stream, and the device does the waiting. Per rank: a stream per lane, an event pair per op
 // (reached, ended), a pool of memory whose foreign uses end when their events are seen complete at a later allocation. At most two
 // repetitions are in flight.
 #pragma once
 
 #include <array>
+#include <condition_variable>
 #include <deque>
+#include <exception>
 #include <memory>
+#include <mutex>
 
 #include "exec/backend.h"
 #include "exec/cpu/recorder.h"
@@ -50,6 +53,9 @@ class CudaExecution {
     std::uint32_t harvested = 0;  // repetitions whose times have been read
     std::uint32_t begun = 0;
     std::deque<std::pair<EventHandle, std::vector<BufferPool::Block*>>> uses;  // to end when the event has happened
+    bool device_waits = false;             // its host has asked the device in vain since it last looked around
+    bool serving = false;                  // its thread has work left
+    std::optional<std::uint64_t> idle_at;  // its thread waits and has seen this many transfers
   };
 
   void set_up_rank(std::uint32_t index);
@@ -58,13 +64,19 @@ class CudaExecution {
   void begin_step(std::uint32_t index, std::uint32_t step);
   void step_enqueued(std::uint32_t index, std::uint32_t step, const OpTimes* times);
   void harvest(std::uint32_t index, std::uint32_t step);
+  bool has_happened(std::uint32_t rank, EventHandle event);
   void await(EventHandle event);
   void end_uses(Rank& rank);
   void drive();
-  void put(const Task& task);
+  void serve(std::uint32_t rank);
+  void go_on(std::uint32_t rank, std::unique_lock<std::mutex>& lock);
+  void wait_for_others(std::uint32_t rank, std::unique_lock<std::mutex>& lock);
+  bool over() const { return failure_ || stuck_ || stopped(); }
+  void put(const Task& task, std::unique_lock<std::mutex>& lock);
   std::vector<RunFact> facts() const;
   void put_local(const Task& task);
   void put_transfer(const Task& task);
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> members_of(const Task& task) const;
   void compute(const Task& task, OpId id, StreamHandle stream);
   void copy(const Op& op, const Task& task, StreamHandle stream);
   void announce(std::uint32_t rank, std::uint32_t op) const;
@@ -94,8 +106,16 @@ class CudaExecution {
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<StepMachine> machine_;
   std::chrono::steady_clock::time_point start_, progress_;
+
+  // Guards all of the above while threads issue, except what one op owns while it is put into its stream.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool transferring_ = false;             // transfers are put one at a time, in the order in which their last members arrived
+  std::uint64_t transfers_ = 0;           // put so far
+  bool stuck_ = false;                    // every thread waits for another
+  std::exception_ptr failure_;            // of the lowest rank
+  std::uint32_t failed_rank_ = 0;
   std::int64_t put_time_ = 0, puts_ = 0;  // ns, ops: what putting ops into their streams costs the host
-  bool device_waits_ = false;             // a HostWait has asked in vain since the last round
 };
 
 }  // namespace steptwin

@@ -94,7 +94,7 @@ CudaExecution::CudaExecution(const Schedule& schedule, const ExecuteOptions& opt
   memories_.reserve(ranks_.size());
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) set_up_rank(r);
   training_ = std::make_unique<TrainingState>(schedule, matching_, memories_, options);
-  recorder_ = std::make_unique<Recorder>(schedule, matching_, memories_, options.warm_up, options.steps, [this] { return now(); });
+  recorder_ = std::make_unique<Recorder>(schedule, matching_, memories_, options.warm_up, [this] { return now(); });
   timeline_ = std::make_unique<Timeline>(matching_, lists_, options.warm_up + options.steps);
   machine_ = std::make_unique<StepMachine>(schedule, matching_, lists_, memories_, options.warm_up + options.steps, hooks());
 }

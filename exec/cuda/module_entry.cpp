@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
+#include "exec/comm/tcp_store.h"
 #include "exec/cpu/plain_model.h"
 #include "exec/cuda/cuda_check.h"
 #include "exec/cuda/cuda_execution.h"
@@ -90,6 +91,7 @@ class CudaBackend final : public Backend {
     result.environment_json = environment_json();
     return result;
   }
+  std::unique_ptr<KvStore> connect(const Launch& launch, std::chrono::milliseconds limit) override { return tcp_store(launch, limit); }
   ExecutionResult run_plain(const Schedule& schedule, const ExecuteOptions& options) override { return run_plain_model(schedule, options); }
 };
 

@@ -48,6 +48,8 @@ struct Host {
   int ranks_per_thread = 1;      // ranks that share one issuing thread; the reader refuses more than 1 until the simulator takes turns
   int compute_slots = 0;         // ops of one node that run at a time, of those that `slot_scope` names; 0 = one per rank
   SlotScope slot_scope = SlotScope::Compute;
+  double compute_contention = 0;  // c: k compute ops of one node that overlap each run at 1/(1 + c (k - 1)) of their speed alone. Not with
+                                  // compute_slots. Ranks that share a GPU: its power and memory bandwidth; 1: they share all of it
   Duration turnaround{0};        // from taking a slot to the start of a compute op or copy; the duration of a transfer includes it
   Bytes pinned_memory;           // per node
   Bytes pageable_memory;         // per node
@@ -66,7 +68,8 @@ enum class LinkSharing { None, Fair };  // Fair: concurrent transfers of a rank'
 struct Machine {
   std::string name;
   Device device;
-  int devices_per_node = 8;
+  int devices_per_node = 8;      // where ranks share a device: ranks per node
+  int ranks_per_device = 1;      // ranks r with the same r / ranks_per_device share its memory
   std::optional<int> nodes;      // unset: as many as the mesh needs
   Link intra_node;               // between devices of one node
   Link inter_node;               // between nodes, per device (one NIC each)

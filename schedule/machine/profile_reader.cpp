@@ -96,9 +96,18 @@ int read_ranks_per_thread(const JsonObject& o) {
   return static_cast<int>(ranks);
 }
 
+double read_contention(const JsonObject& o, int compute_slots) {
+  const double contention = o.number("compute_contention", {0, 16, false}).value_or(0);
+  if (contention > 0 && compute_slots > 0)
+    o.problems().error("CONFLICT", *o.find("compute_contention"), "ops that take turns (compute_slots) do not slow each other",
+                       "write \"compute_slots\": 0, or leave compute_contention out");
+  return contention;
+}
+
 Host read_host(const JsonObject& o) {
-  o.only({"kernel_launch_us", "transfer_launch_us", "run_ahead_micro_batches", "ranks_per_thread", "compute_slots", "slot_scope", "turnaround_us",
-          "pinned_memory_gib", "pageable_memory_gib", "memory_bandwidth_gb_per_s", "sources"});
+  o.only({"kernel_launch_us", "transfer_launch_us", "run_ahead_micro_batches", "ranks_per_thread", "compute_slots", "slot_scope",
+          "compute_contention", "turnaround_us", "pinned_memory_gib", "pageable_memory_gib",
+          "memory_bandwidth_gb_per_s", "sources"});
   constexpr IntegerRange kSmall{0, 1 << 20};
   Host host;
   for (const char* key : {"pinned_memory_gib", "pageable_memory_gib"}) o.require(key);
@@ -108,6 +117,7 @@ Host read_host(const JsonObject& o) {
   host.ranks_per_thread = read_ranks_per_thread(o);
   host.compute_slots = static_cast<int>(o.integer("compute_slots", kSmall).value_or(0));
   host.slot_scope = o.choice("slot_scope", {"compute", "everything"}).value_or(0) == 1 ? SlotScope::Everything : SlotScope::Compute;
+  host.compute_contention = read_contention(o, host.compute_slots);
   host.turnaround = microseconds(o.number("turnaround_us", kTurnaround).value_or(0));
   host.pinned_memory = gib(o.number("pinned_memory_gib", kCapacityGib).value_or(1));
   host.pageable_memory = gib(o.number("pageable_memory_gib", kCapacityGib).value_or(1));
@@ -144,7 +154,7 @@ void collect_sources(const JsonNode& section, JsonProblems& problems, std::map<s
 }  // namespace
 
 const std::vector<std::string>& machine_figure_keys() {
-  static const std::vector<std::string> kKeys = {"devices_per_node", "nodes",     "device",       "intra_node", "inter_node",
+  static const std::vector<std::string> kKeys = {"devices_per_node", "ranks_per_device", "nodes", "device",       "intra_node", "inter_node",
                                                  "copy_up",          "copy_down", "link_sharing", "host",       "disk"};
   return kKeys;
 }
@@ -162,6 +172,7 @@ Machine read_machine(const JsonNode& root, JsonProblems& problems) {
   machine.name = o.string("name").value_or("");
   machine.device = read_device(o.object("device"));
   machine.devices_per_node = static_cast<int>(o.integer("devices_per_node", {1, 1 << 20}).value_or(8));
+  machine.ranks_per_device = static_cast<int>(o.integer("ranks_per_device", {1, 1 << 20}).value_or(1));
   if (const auto nodes = o.integer("nodes", {1, 1 << 22})) machine.nodes = static_cast<int>(*nodes);
   machine.intra_node = read_link(o.object("intra_node"));
   machine.inter_node = read_link(o.object("inter_node"));

@@ -57,6 +57,7 @@ Json host_json(const Host& h) {
           {"ranks_per_thread", h.ranks_per_thread},
           {"compute_slots", h.compute_slots},
           {"slot_scope", h.slot_scope == SlotScope::Everything ? "everything" : "compute"},
+          {"compute_contention", h.compute_contention},
           {"turnaround_us", us(h.turnaround)},
           {"pinned_memory_gib", gib(h.pinned_memory)},
           {"pageable_memory_gib", gib(h.pageable_memory)}};
@@ -65,7 +66,7 @@ Json host_json(const Host& h) {
 }
 
 Json machine_json(const Machine& m) {
-  Json out = {{"format", 1}, {"name", m.name}, {"devices_per_node", m.devices_per_node}};
+  Json out = {{"format", 1}, {"name", m.name}, {"devices_per_node", m.devices_per_node}, {"ranks_per_device", m.ranks_per_device}};
   if (m.nodes) out["nodes"] = *m.nodes;
   out["device"] = device_json(m.device);
   out["intra_node"] = link_json(m.intra_node);

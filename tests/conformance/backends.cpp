@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "exec/cpu/execution.h"
+#include "tests/support/process_run.h"
 
 namespace steptwin::test {
 namespace {
@@ -19,7 +20,10 @@ BackendUnderTest cpu(const char* name, ExecutionMode mode) {
 
 }  // namespace
 
-std::vector<BackendUnderTest> executors() { return {cpu("interp", ExecutionMode::Interp), cpu("threads", ExecutionMode::Threads)}; }
+std::vector<BackendUnderTest> executors() {
+  return {cpu("interp", ExecutionMode::Interp), cpu("threads", ExecutionMode::Threads),
+          {"processes", BackendUnderTest::Kind::Executor, run_as_processes, {}}};
+}
 
 std::vector<BackendUnderTest> backends() {
   std::vector<BackendUnderTest> rows = executors();

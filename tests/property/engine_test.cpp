@@ -15,6 +15,7 @@ struct Case {
   std::uint32_t slots = 0;
   bool for_everything = false;
   std::int64_t turnaround = 0;
+  double contention = 0;
 };
 
 // One node.
@@ -25,6 +26,7 @@ Machine shared_machine(const Case& c) {
   machine.host.compute_slots = static_cast<int>(c.slots);
   machine.host.slot_scope = c.for_everything ? SlotScope::Everything : SlotScope::Compute;
   machine.host.turnaround = Duration(c.turnaround);
+  machine.host.compute_contention = c.contention;
   return machine;
 }
 
@@ -34,8 +36,8 @@ std::string check(const Schedule& schedule, const Case& c) {
   options.engine = c.engine;
   options.fold = FoldChoice::Off;
   const Machine machine = shared_machine(c);
-  const Trace trace = simulate(schedule, costs, c.links || c.slots > 0 ? &machine : nullptr, options);
-  return test::difference(schedule, trace, test::referee(schedule, c.launch, {c.links, c.slots, 0, c.for_everything, c.turnaround}));
+  const Trace trace = simulate(schedule, costs, c.links || c.slots > 0 || c.contention > 0 ? &machine : nullptr, options);
+  return test::difference(schedule, trace, test::referee(schedule, c.launch, {c.links, c.slots, 0, c.for_everything, c.turnaround, c.contention}));
 }
 
 // Drops ops while the fault stays; returns the smallest failing schedule as text.
@@ -107,6 +109,15 @@ TEST(Engine, EventEqualsRefereeWithSlotsForEverything) {
     const auto launch = static_cast<std::int64_t>(seed % 3), turnaround = static_cast<std::int64_t>(seed % 4);
     expect_equal(test::random_schedule(seed, 60, seed % 7 == 0 ? test::Disturb::Swap : test::Disturb::No),
                  {EngineChoice::Event, launch, false, 1 + static_cast<std::uint32_t>(seed % 2), true, turnaround}, seed);
+  }
+}
+
+// As ranks that share a GPU: each further one that computes slows all of them, beside shared links or not.
+TEST(Engine, EventEqualsRefereeWithContention) {
+  for (std::uint64_t seed = 1; seed <= 1500 && !HasFailure(); ++seed) {
+    const auto launch = static_cast<std::int64_t>(seed % 3);
+    const double contention = seed % 4 == 0 ? 1 : 0.05 * static_cast<double>(seed % 4);
+    expect_equal(test::random_schedule(seed, 60, test::Disturb::No), {EngineChoice::Event, launch, seed % 5 == 0, 0, false, 0, contention}, seed);
   }
 }
 

@@ -22,6 +22,7 @@ SlowResult referee(const Schedule& schedule, std::int64_t launch, const SharedLi
   costs.capacity = limits.capacity;
   costs.slots_for_everything = limits.slots_for_everything;
   costs.turnaround = limits.turnaround;
+  costs.contention = limits.contention;
   return slow_simulate(schedule, costs);
 }
 

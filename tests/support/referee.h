@@ -30,6 +30,7 @@ struct SharedLimits {
   std::int64_t capacity = 0;  // bytes of device memory; 0 = no limit
   bool slots_for_everything = false;
   std::int64_t turnaround = 0;
+  double contention = 0;
 };
 
 SlowResult referee(const Schedule& schedule, std::int64_t launch, const SharedLimits& limits = {});

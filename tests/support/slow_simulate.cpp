@@ -112,8 +112,8 @@ std::vector<std::uint32_t> ports(const Instance& x) {
   return out;
 }
 
-// Max-min shares of ports of capacity 1: fill the tightest port, take it away, repeat; then project every end once.
-void share(std::vector<Instance*>& flows, std::int64_t now) {
+// Max-min shares of ports of capacity 1: fill the tightest port, take it away, repeat.
+void share_links(const std::vector<Instance*>& flows) {
   std::map<std::uint32_t, double> capacity;
   for (Instance* f : flows) {
     f->rate = 0;
@@ -141,6 +141,14 @@ void share(std::vector<Instance*>& flows, std::int64_t now) {
       for (std::uint32_t p : ports(*f)) capacity[p] -= fair;
     }
   }
+}
+
+// Rates of transfers and of compute ops; then projects every end once.
+void share(const std::vector<Instance*>& flows, double contention, std::int64_t now) {
+  std::vector<Instance*> transfers, computes;
+  for (Instance* f : flows) (std::holds_alternative<Compute>(f->op->body) ? computes : transfers).push_back(f);
+  share_links(transfers);
+  for (Instance* f : computes) f->rate = 1 / (1 + contention * (static_cast<double>(computes.size()) - 1));
   for (Instance* f : flows) f->projected = now + static_cast<std::int64_t>(std::ceil(f->left / f->rate));
 }
 
@@ -282,7 +290,8 @@ SlowResult slow_simulate(const Schedule& schedule, const SlowCosts& costs) {
       }
       if (!ok || takes_slot(*x, costs)) continue;
       const bool transfer = comm_of(x->op->body).valid();
-      if (costs.fair_links && transfer && duration > 0) {
+      const bool slows = transfer ? costs.fair_links : costs.contention > 0 && std::holds_alternative<Compute>(x->op->body);
+      if (slows && duration > 0) {
         if (start > now) { next = std::min(next, start); continue; }
         for (Instance* y : x->meets) y->t.start = start;
         x->left = static_cast<double>(duration);
@@ -297,7 +306,7 @@ SlowResult slow_simulate(const Schedule& schedule, const SlowCosts& costs) {
       advance(flows, now - flows_at);
       flows_at = now;
       flows.insert(flows.end(), started.begin(), started.end());
-      share(flows, now);
+      share(flows, costs.contention, now);
     }
     if (changed || start_in_slot(all, costs, now, next)) continue;
     for (Instance* f : flows) next = std::min(next, f->projected);
@@ -313,8 +322,8 @@ SlowResult slow_simulate(const Schedule& schedule, const SlowCosts& costs) {
     advance(rest, now - flows_at);
     flows_at = now;
     flows = rest;
-    share(flows, now);
-    for (Instance* f : done) end_all(f, now);
+    share(flows, costs.contention, now);
+    for (Instance* f : done) end_all(f, std::max(now, std::holds_alternative<Compute>(f->op->body) ? f->t.issue : now));
   }
   SlowResult out;
   out.finished = std::all_of(all.begin(), all.end(), [](Instance* x) { return x->t.end >= 0; });

@@ -21,6 +21,7 @@ struct SlowCosts {
   std::uint32_t compute_slots = 0;                     // compute ops of all ranks that run at a time; 0 = no limit
   bool slots_for_everything = false;                   // copies and transfers take them too
   std::int64_t turnaround = 0;                         // ns from taking a slot to the start of a local op
+  double contention = 0;                               // k compute ops at once run at 1/(1 + contention (k - 1)) each
   std::int64_t capacity = 0;                           // of the device for `active`, bytes; the host waits for room; 0 = no limit
 };
 struct SlowResult {

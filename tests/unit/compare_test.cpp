@@ -65,6 +65,23 @@ TEST(Compare, runs_in_either_order_and_a_perfect_prediction) {
   }
 }
 
+TEST(Compare, memory_peaks_have_their_size_their_instant_and_their_error) {
+  const test::TemporaryFolder folder;
+  Store store = test::open_store(folder.file("a.db"));
+  const SampleRun predicted = scaled(test::pipeline_sample(), 10'000);
+  SampleRun measured = predicted;
+  ASSERT_FALSE(measured.trace.peaks.empty());
+  for (MemoryPeak& peak : measured.trace.peaks)
+    if (peak.curve == Curve::Allocated && peak.rank == RankId(0)) peak.bytes = Bytes(peak.bytes.value * 2), peak.op = OpId(1);
+  const Comparison c = compare_runs(store, {store_pair(store, predicted, measured).exec});
+  EXPECT_DOUBLE_EQ(c.peak_memory_error, -0.5);
+  ASSERT_GE(c.peaks.size(), 2u);
+  EXPECT_EQ(c.peaks[0].curve, "allocated");
+  EXPECT_EQ(c.peaks[0].measured, 2 * c.peaks[0].predicted);
+  EXPECT_NE(c.peaks[0].measured_at, c.peaks[0].predicted_at);
+  EXPECT_EQ(c.peaks[1].measured_at, c.peaks[1].predicted_at);
+}
+
 TEST(Compare, a_measured_op_without_a_predicted_one_counts_as_unmatched) {
   const test::TemporaryFolder folder;
   Store store = test::open_store(folder.file("a.db"));

@@ -230,5 +230,61 @@ TEST(Calibration, AnInterpMachineTakesTheSumOfAllWorks) {
   EXPECT_EQ(ns(trace.step_time) + ns(machine.host.turnaround), sum) << "a step begins with the start of its first op";
 }
 
+// ---- contention -----------------------------------------------------------------------------------------------------------
+
+// Alone 1000 and 300; with 0 to 3 others 4 % more for each.
+TEST(Contention, IsFoundFromTimesAgainstHowManyOthersComputed) {
+  const auto samples = [](std::int64_t alone) {
+    CrowdedRounds rounds(2);
+    for (int i = 0; i < 40; ++i) {
+      const double others = 0.1 * (i % 31);
+      rounds[static_cast<std::size_t>(i % 2)].push_back({std::llround(static_cast<double>(alone) * (1 + 0.04 * others)), others});
+    }
+    return rounds;
+  };
+  const CrowdedRounds a = samples(1'000'000), b = samples(300'000);
+  EXPECT_NEAR(contention_of({&a, &b}), 0.04, 0.001);
+  EXPECT_NEAR(static_cast<double>(ns(timing_of(times_alone(a, 0.04)).time)), 1e6, 2);
+  EXPECT_NEAR(static_cast<double>(ns(timing_of(times_alone(b, 0.04)).time)), 3e5, 2);
+}
+
+TEST(Contention, IsNotInventedWhereTheNumberOfOthersHardlyVaries) {
+  const CrowdedRounds alone(1, {{100, 0}, {130, 0}, {90, 0}}), always(1, {{500, 2.9}, {600, 3}, {550, 3}});
+  EXPECT_EQ(contention_of({&alone}), 0);
+  EXPECT_EQ(contention_of({&always}), 0);
+  EXPECT_EQ(contention_of({}), 0);
+}
+
+// A machine with a known contention, executed by the simulator: calibration gives it and the times alone back.
+TEST(Contention, OfASimulatedMachineIsGivenBack) {
+  const Schedule schedule = compile(small());
+  Machine machine = load_machine(machine_preset_path("h200_node"));
+  machine.host.compute_contention = 0.2;
+  machine.host.kernel_launch = machine.host.transfer_launch = Duration(0);  // an op's time is its work
+  const auto costs = analytic_costs(machine);
+  SimulateOptions options;
+  options.fold = FoldChoice::Off;
+  const Trace trace = simulate(schedule, *costs, &machine, options);
+  Tabulator tabulator(ExecutionMode::Streams);
+  tabulator.add(schedule, match(schedule, Folding::None), trace);
+  tabulator.end_round();
+  EXPECT_NEAR(tabulator.contention(), 0.2, 0.01);
+  MeasuredTables tables;
+  tabulator.fill(tables);
+  Machine alone = machine;
+  alone.host.compute_contention = 0;
+  const Trace undisturbed = simulate(schedule, *costs, &alone, options);
+  Tabulator truth(ExecutionMode::Streams);
+  truth.add(schedule, match(schedule, Folding::None), undisturbed);
+  truth.end_round();
+  MeasuredTables expected;
+  truth.fill(expected);
+  ASSERT_EQ(tables.compute.size(), expected.compute.size());
+  for (std::size_t i = 0; i < tables.compute.size(); ++i)
+    EXPECT_NEAR(static_cast<double>(ns(tables.compute[i].timing.time)), static_cast<double>(ns(expected.compute[i].timing.time)),
+                0.02 * static_cast<double>(ns(expected.compute[i].timing.time)))
+        << tables.compute[i].segment << " " << tables.compute[i].phase;
+}
+
 }  // namespace
 }  // namespace steptwin

@@ -15,6 +15,49 @@ Trace run(const std::string& text, const Machine& machine, const SimulateOptions
   return simulate(parse_schedule(text, "t.sched"), test::PlainCosts(0), &machine, options);
 }
 
+// ---- contention -----------------------------------------------------------------------------------------------------------
+
+Machine contended(double contention) {
+  Machine machine;
+  machine.host.compute_contention = contention;
+  return machine;
+}
+
+const std::string kPairOfRanks = R"(mesh dp 2
+program p ranks 0
+  lane c compute
+  0 compute lane c time 10ns
+program q ranks 1
+  lane c compute
+  lane down copy_down
+  0 compute lane c time 4ns
+  1 copy lane down after 0 time 6ns
+)";
+
+// At c = 1 both go at half speed until rank 1 has done its 4 at 8; rank 0 has 6 left and is alone: 14. The copy is not slowed.
+TEST(Contention, ComputeOpsOfANodeSlowEachOther) {
+  const Trace trace = run(kPairOfRanks, contended(1));
+  EXPECT_EQ(when(trace, 0, 0), "0-14");
+  EXPECT_EQ(when(trace, 1, 0), "0-8");
+  EXPECT_EQ(when(trace, 1, 1), "8-14");
+  EXPECT_EQ(trace.engine, "event");
+}
+
+// c = 0.25: speed 0.8 for two. Rank 1 ends at 5, rank 0 has done 4 and is alone: 11.
+TEST(Contention, SpeedIsOneOverOnePlusCTimesTheOthers) {
+  const Trace trace = run(kPairOfRanks, contended(0.25));
+  EXPECT_EQ(when(trace, 1, 0), "0-5");
+  EXPECT_EQ(when(trace, 0, 0), "0-11");
+}
+
+TEST(Contention, EndsAtTheNode) {
+  Machine machine = contended(1);
+  machine.devices_per_node = 1;
+  const Trace trace = run(kPairOfRanks, machine);
+  EXPECT_EQ(when(trace, 0, 0), "0-10");
+  EXPECT_EQ(when(trace, 1, 0), "0-4");
+}
+
 // ---- compute slots ----------------------------------------------------------------------------------------------------------
 
 Machine slots(int count, int devices_per_node = 8) {

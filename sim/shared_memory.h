@@ -1,7 +1,7 @@
-// Memories that the ranks of a node share: pinned and pageable host memory and the node's disk. The `allocated` curves of a node's
+// Memories that ranks share: a node's pinned and pageable host memory and its disk; the device's where several ranks have one. The `allocated` curves of their
 // ranks are summed on the common host clock (DESIGN 3): allocations of op k at issued(k-1), its drops at issued(k); at one instant
 // drops come first, then (rank, op) decides, each rank in its own order. Resident buffers of all ranks lie there from the start.
-// Folded ranks count as the ranks that they stand for, node by node, so the verdict is the one of the expanded run.
+// Folded ranks count as the ranks that they stand for, group by group, so the verdict is the one of the expanded run.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@
 
 namespace steptwin {
 
-class HostMemory {
+class SharedMemory {
  public:
   // `plans`: [tables]; `node_of`: [mesh rank]. All must outlive this; machine may be null (nothing is limited).
-  HostMemory(const Matching& matching, const std::vector<MemoryPlan>& plans, const std::vector<std::uint32_t>& node_of, const Machine* machine);
+  SharedMemory(const Matching& matching, const std::vector<MemoryPlan>& plans, const std::vector<std::uint32_t>& node_of, const Machine* machine);
 
   // A simulated rank finished a repetition; repetitions of a rank come in order.
   void record(std::uint32_t rank, const OpTimes* times, const HostClock& clock);
-  // The earliest request that the memory of a node cannot meet.
+  // The earliest request that a shared memory cannot meet.
   std::optional<Shortage> first_shortage() const;
   void clear();
 
@@ -43,9 +43,10 @@ class HostMemory {
     std::size_t event = 0;  // into the events of its stand-in
     auto operator<=>(const Cursor&) const = default;
   };
-  bool watches() const;  // false: no program uses a limited memory of the host
+  bool watches() const;  // false: no program uses a limited one
   bool limited(std::size_t space) const { return capacity_[space] > 0; }
-  std::vector<std::vector<RankId>> distinct_nodes() const;
+  std::uint32_t owner_of(RankId rank, std::size_t space) const;  // its device or node
+  std::vector<std::vector<RankId>> distinct_groups(std::size_t space) const;
   std::optional<Shortage> shortage_of(const std::vector<RankId>& ranks, std::size_t space) const;
   std::optional<Shortage> resident_shortage(const std::vector<RankId>& ranks, std::size_t space, Shortage& held) const;
   const MemoryPlan& plan_of(RankId rank) const;
@@ -54,6 +55,7 @@ class HostMemory {
   const Matching& matching_;
   const std::vector<MemoryPlan>& plans_;
   const std::vector<std::uint32_t>& node_of_;
+  std::uint32_t ranks_per_device_ = 1;
   std::array<std::int64_t, kSpaces> capacity_{};  // 0: unlimited, or no program uses it
   std::vector<std::vector<Event>> events_;        // [simulated rank]
 };

@@ -57,7 +57,25 @@ program p ranks all
                      space);
 }
 
-TEST(HostMemory, RanksOfANodeShareItsPinnedMemory) {
+// Two ranks of a device: 2 + 3 GiB each of "device", and each one's own 3 GiB of `a` beside them.
+TEST(SharedMemory, RanksThatShareADeviceShareItsMemory) {
+  const std::string text = offloading("device");
+  Machine machine = machine_of(8, 0);
+  machine.device.memory = Bytes(16 * kGiB);
+  EXPECT_EQ(run(text, machine).outcome.status, Status::Ok) << "a device each";
+  machine.ranks_per_device = 2;
+  EXPECT_EQ(run(text, machine).outcome.status, Status::Ok);
+  machine.device.memory = Bytes(16 * kGiB - 1);
+  for (FoldChoice fold : {FoldChoice::Auto, FoldChoice::Off}) {
+    const Trace trace = run(text, machine, fold);
+    EXPECT_EQ(trace.outcome.status, Status::OutOfMemory);
+    EXPECT_EQ(trace.outcome.rank, RankId(1));
+    EXPECT_EQ(trace.outcome.op, OpId(2));
+    EXPECT_THAT(trace.outcome.text, HasSubstr("in the memory of device 0, which 2 ranks share"));
+  }
+}
+
+TEST(SharedMemory, RanksOfANodeShareItsPinnedMemory) {
   const std::string text = offloading("pinned");
   EXPECT_EQ(run(text, machine_of(2, 10 * kGiB)).outcome.status, Status::Ok);
   for (FoldChoice fold : {FoldChoice::Auto, FoldChoice::Off}) {
@@ -77,7 +95,7 @@ TEST(HostMemory, RanksOfANodeShareItsPinnedMemory) {
   EXPECT_EQ(run(text, machine_of(4, 20 * kGiB - 1)).outcome.rank, RankId(3));
 }
 
-TEST(HostMemory, PageableAndDiskAreOthers) {
+TEST(SharedMemory, PageableAndDiskAreOthers) {
   const std::string text = offloading("pageable");
   EXPECT_EQ(run(text, machine_of(2, 1, 10 * kGiB)).outcome.status, Status::Ok);
   EXPECT_THAT(run(text, machine_of(2, 1, 9 * kGiB)).outcome.text, HasSubstr("in the pageable memory of node 0"));
@@ -86,13 +104,13 @@ TEST(HostMemory, PageableAndDiskAreOthers) {
   EXPECT_THAT(run(offloading("storage"), machine).outcome.text, HasSubstr("in the disk of node 0"));
 }
 
-TEST(HostMemory, ResidentBuffersAlone) {
+TEST(SharedMemory, ResidentBuffersAlone) {
   const Trace trace = run(offloading("pinned"), machine_of(2, 3 * kGiB));
   EXPECT_EQ(trace.outcome.text, "out of memory on rank 1 in the pinned memory of node 0 before the first op: needs 4.0 GiB, capacity 3.0 GiB");
 }
 
 // Ranks that hold the memory one after the other need it once: the sum is taken on the common clock.
-TEST(HostMemory, OneAfterTheOther) {
+TEST(SharedMemory, OneAfterTheOther) {
   const std::string text = R"(mesh pp 2
 comm c axes pp
 program p ranks 0
@@ -116,7 +134,7 @@ program q ranks 1
 }
 
 // The device runs out first, at op 0.
-TEST(HostMemory, TheEarliestShortageIsTold) {
+TEST(SharedMemory, TheEarliestShortageIsTold) {
   Machine machine = machine_of(2, 9 * kGiB);
   machine.device.memory = Bytes(2 * kGiB);
   EXPECT_EQ(run(offloading("pinned"), machine).outcome.space, Space::Device);

@@ -1,4 +1,4 @@
-#include "sim/host_memory.h"
+#include "sim/shared_memory.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 namespace steptwin {
 
-HostMemory::HostMemory(const Matching& matching, const std::vector<MemoryPlan>& plans, const std::vector<std::uint32_t>& node_of,
+SharedMemory::SharedMemory(const Matching& matching, const std::vector<MemoryPlan>& plans, const std::vector<std::uint32_t>& node_of,
                        const Machine* machine)
     : matching_(matching), plans_(plans), node_of_(node_of), events_(matching.ranks.size()) {
   if (machine == nullptr) return;
@@ -19,10 +19,12 @@ HostMemory::HostMemory(const Matching& matching, const std::vector<MemoryPlan>& 
   };
   limit(Space::Pinned, machine->host.pinned_memory);
   limit(Space::Pageable, machine->host.pageable_memory);
+  ranks_per_device_ = static_cast<std::uint32_t>(machine->ranks_per_device);
+  if (ranks_per_device_ > 1) limit(Space::Device, machine->device.memory);
   if (machine->disk) limit(Space::Storage, machine->disk->capacity);
 }
 
-void HostMemory::record(std::uint32_t rank, const OpTimes* times, const HostClock& clock) {
+void SharedMemory::record(std::uint32_t rank, const OpTimes* times, const HostClock& clock) {
   if (!watches()) return;
   const MemoryPlan& plan = plans_[matching_.ranks[rank].tables];
   const auto before = static_cast<std::ptrdiff_t>(events_[rank].size());
@@ -35,42 +37,55 @@ void HostMemory::record(std::uint32_t rank, const OpTimes* times, const HostCloc
                    [](const Event& a, const Event& b) { return a.op != b.op ? a.op < b.op : a.allocates > b.allocates; });
 }
 
-bool HostMemory::watches() const {
+bool SharedMemory::watches() const {
   return std::any_of(capacity_.begin(), capacity_.end(), [](std::int64_t c) { return c > 0; });
 }
 
-void HostMemory::clear() {
+void SharedMemory::clear() {
   for (auto& events : events_) events.clear();
 }
 
-const MemoryPlan& HostMemory::plan_of(RankId rank) const { return plans_[matching_.ranks[matching_.stand_in[rank.value]].tables]; }
+const MemoryPlan& SharedMemory::plan_of(RankId rank) const { return plans_[matching_.ranks[matching_.stand_in[rank.value]].tables]; }
 
-// The ranks of every node that issue anything; nodes whose ranks are stood for alike, in order, once.
-std::vector<std::vector<RankId>> HostMemory::distinct_nodes() const {
-  std::vector<std::vector<RankId>> nodes;
+std::uint32_t SharedMemory::owner_of(RankId rank, std::size_t space) const {
+  if (static_cast<Space>(space) == Space::Device) return rank.value / ranks_per_device_;
+  return node_of_.empty() ? 0 : node_of_[rank.value];
+}
+
+// The ranks of every device or node that issue anything; groups whose ranks are stood for alike, in order, once.
+std::vector<std::vector<RankId>> SharedMemory::distinct_groups(std::size_t space) const {
+  std::vector<std::vector<RankId>> groups;
   for (std::uint32_t r = 0; r < matching_.stand_in.size(); ++r) {
     if (matching_.stand_in[r] == Counterpart::kNobody) continue;
-    const std::uint32_t node = node_of_.empty() ? 0 : node_of_[r];
-    if (node >= nodes.size()) nodes.resize(node + 1);
-    nodes[node].emplace_back(r);
+    const std::uint32_t owner = owner_of(RankId(r), space);
+    if (owner >= groups.size()) groups.resize(owner + 1);
+    groups[owner].emplace_back(r);
   }
   std::set<std::vector<std::uint32_t>> seen;
-  std::erase_if(nodes, [&](const std::vector<RankId>& ranks) {
+  std::erase_if(groups, [&](const std::vector<RankId>& ranks) {
     std::vector<std::uint32_t> stand_ins;
     for (RankId rank : ranks) stand_ins.push_back(matching_.stand_in[rank.value]);
     return ranks.empty() || !seen.insert(std::move(stand_ins)).second;
   });
-  return nodes;
+  return groups;
 }
 
-std::string HostMemory::name_of_memory(RankId rank, std::size_t space) const {
-  const std::uint32_t node = node_of_.empty() ? 0 : node_of_[rank.value];
-  if (static_cast<Space>(space) == Space::Storage) return fmt::format("disk of node {}", node);
-  return fmt::format("{} memory of node {}", name_of(static_cast<Space>(space)), node);
+std::string SharedMemory::name_of_memory(RankId rank, std::size_t space) const {
+  const std::uint32_t owner = owner_of(rank, space);
+  switch (static_cast<Space>(space)) {
+    case Space::Device:
+      return fmt::format("memory of device {}, which {} ranks share", owner, ranks_per_device_);
+    case Space::Storage:
+      return fmt::format("disk of node {}", owner);
+    case Space::Pinned:
+    case Space::Pageable:
+      break;
+  }
+  return fmt::format("{} memory of node {}", name_of(static_cast<Space>(space)), owner);
 }
 
 // Adds the resident buffers of the ranks, in order, to `held`; the shortage if they do not fit.
-std::optional<Shortage> HostMemory::resident_shortage(const std::vector<RankId>& ranks, std::size_t space, Shortage& held) const {
+std::optional<Shortage> SharedMemory::resident_shortage(const std::vector<RankId>& ranks, std::size_t space, Shortage& held) const {
   for (RankId rank : ranks) {
     const MemoryPlan& plan = plan_of(rank);
     const std::int64_t own = plan.resident(space);
@@ -86,7 +101,7 @@ std::optional<Shortage> HostMemory::resident_shortage(const std::vector<RankId>&
 }
 
 // Merges the events of the ranks, each in its own order, which holds also where a host issues several ops at one instant.
-std::optional<Shortage> HostMemory::shortage_of(const std::vector<RankId>& ranks, std::size_t space) const {
+std::optional<Shortage> SharedMemory::shortage_of(const std::vector<RankId>& ranks, std::size_t space) const {
   Shortage now;
   now.space = static_cast<Space>(space);
   now.capacity = capacity_[space];
@@ -122,12 +137,12 @@ std::optional<Shortage> HostMemory::shortage_of(const std::vector<RankId>& ranks
   return std::nullopt;
 }
 
-std::optional<Shortage> HostMemory::first_shortage() const {
+std::optional<Shortage> SharedMemory::first_shortage() const {
   std::optional<Shortage> first;
   if (!watches()) return first;
-  for (const auto& ranks : distinct_nodes()) {
-    for (std::size_t space = 0; space < kSpaces; ++space) {
-      if (!limited(space)) continue;
+  for (std::size_t space = 0; space < kSpaces; ++space) {
+    if (!limited(space)) continue;
+    for (const auto& ranks : distinct_groups(space)) {
       const auto shortage = shortage_of(ranks, space);
       if (shortage && (!first || shortage->at < first->at)) first = shortage;
     }
