@@ -107,8 +107,9 @@ std::string execution_json(const ExecutionRun& run, JsonLayout layout) {
 
 std::string execution_card(const ExecutionRun& run, const Session& session) {
   const auto time = [&](Duration d) { return human_time(d, session.micro()); };
+  const char* const where = run.result.processes.empty() ? "" : " in as many processes";
   std::string text = fmt::format("{}   executed on {} ({}), {} ranks{}, {} step{}\n", run.name, run.backend, run.mode,
-                                 run.summary.ranks.size(), run.result.processes.empty() ? "" : " in as many processes", run.steps, run.steps == 1 ? "" : "s");
+                                 run.summary.ranks.size(), where, run.steps, run.steps == 1 ? "" : "s");
   text += loss_lines(run.result.losses);
   if (!run.step_times.empty()) {
     const auto [least, most] = std::minmax_element(run.step_times.begin(), run.step_times.end());

@@ -83,7 +83,8 @@ void require_execution_memory(const Schedule& schedule, std::uint32_t steps, std
     }
     spans += ranks * static_cast<double>(sizeof(Span)) * program.op_count * steps;
   }
-  require(buffers + spans, fmt::format("the buffers of {} and the spans of the measured steps take at least", only ? fmt::format("rank {}", only->value) : "all ranks"),
+  const std::string whose = only ? fmt::format("rank {}", only->value) : "all ranks";
+  require(buffers + spans, fmt::format("the buffers of {} and the spans of the measured steps take at least", whose),
           "a smaller model or batch, fewer ranks, or fewer --steps; all ranks share the memory of this computer");
 }
 

@@ -13,7 +13,7 @@ namespace steptwin {
 namespace {
 
 constexpr const char *kStart = "start", *kExit = "exit";  // keys
-constexpr const char* kNow = "now";                      // the value of kStart, unless there is nothing to start
+constexpr const char* kNow = "now";                       // the value of kStart, unless there is nothing to start
 
 Exit exit_of(const std::optional<std::string>& text, const StopScope& stop) {
   return text ? static_cast<Exit>(std::stoi(*text)) : stop.exit_code();
@@ -32,18 +32,24 @@ void refuse_for_processes(const Options& options, const Launch& launch) {
   const std::string several = fmt::format(" ({} started {})", launch.launcher, launch.world);
   if (options.text("mode") == "threads")
     throw usage_error("--mode threads runs all ranks in one process, and there are several" + several, "leave --mode out");
+  if (options.text("backend") == "cuda" && options.text("transport") == "local")
+    throw usage_error("--transport local joins ranks of one process, and there are several" + several, "leave --transport out: NCCL");
+  if (options.given("partition"))
+    throw usage_error("--partition divides a GPU among the ranks of one process, and there are several" + several, "leave --partition out");
   if (options.given("save"))
     throw usage_error("--save needs the state of all ranks in one process, and there are several" + several,
                       "leave --save out, or run all ranks in one process; --load works");
 }
 
-std::unique_ptr<ProcessGroup> join_processes(const Launch& launch, Backend& backend, const std::string& digest, const ExecuteOptions& options) {
+std::unique_ptr<ProcessGroup> join_processes(const Launch& launch, Backend& backend, const std::string& digest,
+                                             const ExecuteOptions& options) {
   ProcessGroup::Limits limits;
   if (options.deadline.count() > 0) limits.join = options.deadline;
   auto group = std::make_unique<ProcessGroup>(launch, backend.connect(launch, limits.join), limits);
-  group->join(fmt::format("schedule {}, {} steps behind {}, seed {}, text {}, start {}, gradients {}, backend {}, steptwin {} {}", digest, options.steps,
-                          options.warm_up, options.seed, text_digest(options.text), options.load.empty() ? "drawn" : options.load,
-                          options.keep_gradients ? "kept" : "not kept", backend.name(), kVersion, kGitSha));
+  group->join(fmt::format("schedule {}, {} steps behind {}, seed {}, text {}, start {}, gradients {}, backend {}, steptwin {} {}", digest,
+                          options.steps, options.warm_up, options.seed, text_digest(options.text),
+                          options.load.empty() ? "drawn" : options.load, options.keep_gradients ? "kept" : "not kept", backend.name(),
+                          kVersion, kGitSha));
   return group;
 }
 

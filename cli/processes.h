@@ -1,5 +1,5 @@
-// execute as one of several processes of torchrun, mpirun or srun: coming together, and who says what. Process 0 predicts, stores and prints;
-// the others run their rank, hand their part to it, and end with its exit code.
+// execute as one of several processes of torchrun, mpirun or srun: coming together, and who says what. Process 0 predicts, stores and
+// prints; the others run their rank, hand their part to it, and end with its exit code.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,8 @@ Launch launch_of_process();
 void refuse_for_processes(const Options& options, const Launch& launch);
 
 // All processes must be about to run `digest` with these options. Waits for them as long as --timeout says, else a minute.
-std::unique_ptr<ProcessGroup> join_processes(const Launch& launch, Backend& backend, const std::string& digest, const ExecuteOptions& options);
+std::unique_ptr<ProcessGroup> join_processes(const Launch& launch, Backend& backend, const std::string& digest,
+                                             const ExecuteOptions& options);
 
 // What process 0 tells the others: Start, or how the run ends.
 void tell_to_start(ProcessGroup& group);

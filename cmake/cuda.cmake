@@ -47,8 +47,8 @@ endif()
 # The core runs a schedule on streams and knows no torch; the module adds LibTorch's layers and the door.
 file(GLOB core_sources CONFIGURE_DEPENDS exec/cuda/*.cpp exec/cuda/*.cu exec/comm/*.cpp)
 list(FILTER core_sources EXCLUDE REGEX "exec/(cuda/(cuda_parts|module_entry)|comm/tcp_store)\\.cpp$")
-foreach(name buffer_pool data_loader failure finish_run held_ranges memory_source rank_memory recorder run_part state_files step_machine tensor_shares
-             training_state)
+foreach(name buffer_pool data_loader failure finish_run held_ranges memory_source rank_memory recorder run_part state_files step_machine step_positions
+             tensor_shares training_state)
   list(APPEND core_sources exec/cpu/${name}.cpp)
 endforeach()
 file(GLOB layer_sources CONFIGURE_DEPENDS exec/ops/*.cpp)

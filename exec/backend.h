@@ -97,8 +97,8 @@ class Backend {
   // The plain single-device model on the same parameters and data: LibTorch autograd, full batch, no schedule. Same result fields
   // (losses, gradients); reads shapes and dtypes from the schedule's layouts.
   virtual ExecutionResult run_plain(const Schedule& schedule, const ExecuteOptions& options) = 0;
-  // The store of a run of several processes: the process that serves it opens it there. Throws EnvironmentError (Device): the port is taken, nobody
-  // serves it within the limit, or this backend knows no store (the default).
+  // The store of a run of several processes; who serves it opens it. Throws EnvironmentError (Device): the port is taken, nobody serves it
+  // within the limit, or this backend knows no store (the default).
   virtual std::unique_ptr<KvStore> connect(const Launch& launch, std::chrono::milliseconds limit);
 };
 

@@ -11,7 +11,8 @@ namespace steptwin {
 std::string KvStore::get(const std::string& key, std::chrono::milliseconds limit) {
   wait({key}, limit);
   std::optional<std::string> value = find(key);
-  if (!value) throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("the key {} of the store was erased while it was read", key));
+  if (!value)
+    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("the key {} of the store was erased while it was read", key));
   return std::move(*value);
 }
 

@@ -1,7 +1,7 @@
 // KvStore: the keys and values through which the processes of a run talk: who is there, NCCL's ids, failures, results, and the data of
-// transfers where nothing faster moves it. Values are bytes. No call blocks for longer than a round trip: waiting is polling, so that whoever
-// waits can look after other things too.
-// All calls may come from several threads. What fails throws EnvironmentError (Device): the store cannot be reached.
+// transfers where nothing faster moves it. Values are bytes. No call blocks for longer than a round trip: waiting is polling, so that
+// whoever waits can look after other things too. All calls may come from several threads. What fails throws EnvironmentError (Device): the
+// store cannot be reached.
 #pragma once
 
 #include <chrono>
@@ -20,9 +20,9 @@ class KvStore {
 
   virtual ~KvStore() = default;
   virtual void set(const std::string& key, std::string_view value) = 0;
-  virtual std::optional<std::string> find(const std::string& key) = 0;  // nothing: the key is not there
-  virtual bool check(const std::vector<std::string>& keys) = 0;         // all of them are there
-  virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;  // a counter that starts at 0; its new value
+  virtual std::optional<std::string> find(const std::string& key) = 0;         // nothing: the key is not there
+  virtual bool check(const std::vector<std::string>& keys) = 0;                // all of them are there
+  virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;   // a counter that starts at 0; its new value
   virtual bool set_first(const std::string& key, std::string_view value) = 0;  // false: the key was there, and stays as it is
   virtual void erase(const std::string& key) = 0;
 

@@ -12,7 +12,8 @@ namespace {
 
 using Variables = std::function<std::string(const char* name)>;
 
-constexpr const char* kRemedy = "start all processes with torchrun, mpirun or srun, or unset its variables for one process that runs all ranks";
+constexpr const char* kRemedy =
+    "start all processes with torchrun, mpirun or srun, or unset its variables for one process that runs all ranks";
 
 struct LauncherRow {
   const char *name, *rank, *world, *local_rank, *local_world;
@@ -109,15 +110,17 @@ std::string store_host(const Launch& launch, const LauncherRow& row, const Varia
   if (host.empty() && &row == &kSlurm) host = slurm_host(variable);
   if (host.empty() && one_host) host = "127.0.0.1";
   if (!host.empty()) return host;
-  throw launch_error(fmt::format("process {} of {} ({}) does not know where process 0 runs: MASTER_ADDR is not set", launch.rank, launch.world, row.name),
-                     "set MASTER_ADDR to the host of process 0 (127.0.0.1 when all run on this one) and MASTER_PORT to a free port of it");
+  throw launch_error(
+      fmt::format("process {} of {} ({}) does not know where process 0 runs: MASTER_ADDR is not set", launch.rank, launch.world, row.name),
+      "set MASTER_ADDR to the host of process 0 (127.0.0.1 when all run on this one) and MASTER_PORT to a free port of it");
 }
 
 std::uint16_t store_port(const LauncherRow& row, const Variables& variable) {
   constexpr std::uint32_t kDefault = 29500;
   const auto stated = number(variable, "MASTER_PORT");
   if (stated && (*stated == 0 || *stated > 65535))
-    throw launch_error(fmt::format("MASTER_PORT is {}, and ports are 1 to 65535", *stated), "set MASTER_PORT to a free port of process 0's host");
+    throw launch_error(fmt::format("MASTER_PORT is {}, and ports are 1 to 65535", *stated),
+                       "set MASTER_PORT to a free port of process 0's host");
   if (stated) return static_cast<std::uint16_t>(*stated);
   const auto job = &row == &kSlurm ? number(variable, "SLURM_JOB_ID") : std::nullopt;
   return static_cast<std::uint16_t>(job ? 10000 + *job % 50000 : kDefault);

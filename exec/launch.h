@@ -4,10 +4,12 @@
 //   MPICH      PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS (Intel MPI too)
 //   MVAPICH    MV2_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
 //   PALS       PALS_RANKID, PMI_SIZE, PALS_LOCAL_RANKID, PALS_LOCAL_SIZE
-//   Slurm      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID: only in a step of srun with several tasks. In a batch or interactive step the
+//   Slurm      SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID: only in a step of srun with several tasks. In a batch or interactive step
+//   the
 //              variables describe the job, but one process runs
 // Where process 0 serves the store: MASTER_ADDR and MASTER_PORT, else
-//   the host   of Slurm the first of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, else SLURM_LAUNCH_NODE_IPADDR; of a run on one host, where the
+//   the host   of Slurm the first of SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, else SLURM_LAUNCH_NODE_IPADDR; of a run on one host, where
+//   the
 //              launcher says so, 127.0.0.1
 //   the port   of Slurm 10000 + SLURM_JOB_ID % 50000, else 29500
 // An empty variable counts as unset.
@@ -24,9 +26,9 @@ struct Launch {
   std::uint32_t local_rank = 0;  // on its host; the rank where the launcher does not say
   std::string host;              // of the store
   std::uint16_t port = 0;
-  bool agent_store = false;      // the launcher's agent serves the store: every process, 0 too, is a client
-  std::string prefix;            // of all keys of this attempt of the run: an agent's store outlives an attempt
-  std::string launcher;          // "torchrun", ...; empty: none
+  bool agent_store = false;  // the launcher's agent serves the store: every process, 0 too, is a client
+  std::string prefix;        // of all keys of this attempt of the run: an agent's store outlives an attempt
+  std::string launcher;      // "torchrun", ...; empty: none
   bool alone() const { return world == 1; }
   bool serves_store() const { return rank == 0 && !agent_store; }
 };

@@ -7,6 +7,7 @@
 #include <array>
 #include <sstream>
 
+#include "exec/peer_failure.h"
 #include "schedule/base/error.h"
 #include "traces/process_identity.h"
 
@@ -15,68 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr char kSeparator = '\x1f';
-
-std::vector<std::string> fields(const std::string& text, std::size_t count) {
-  std::vector<std::string> parts;
-  std::size_t at = 0;
-  while (parts.size() + 1 < count) {
-    const std::size_t end = text.find(kSeparator, at);
-    if (end == std::string::npos) break;
-    parts.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  parts.push_back(text.substr(at));
-  parts.resize(count);
-  return parts;
-}
-
-// ---- the value of the key abort: kind, process, help, text ---------------------------------------------------------------
-constexpr char kInternal = 'I', kStopped = 'S', kHangs = 'L';
-struct KindLetter {
-  EnvironmentError::Kind kind;
-  char letter;
-};
-constexpr std::array<KindLetter, 4> kKinds{{{EnvironmentError::Kind::File, 'F'},
-                                            {EnvironmentError::Kind::Database, 'B'},
-                                            {EnvironmentError::Kind::Device, 'D'},
-                                            {EnvironmentError::Kind::Memory, 'M'}}};
-
-struct Failure {
-  char kind = 'D';
-  std::uint32_t process = 0;
-  std::string help, text;
-};
-
-std::string abort_value(const Failure& f) { return fmt::format("{}{}{}{}{}{}{}", f.kind, kSeparator, f.process, kSeparator, f.help, kSeparator, f.text); }
-
-Failure decode_failure(const std::string& value) {
-  const std::vector<std::string> parts = fields(value, 4);
-  return {parts[0].empty() ? 'D' : parts[0].front(), static_cast<std::uint32_t>(std::strtoul(parts[1].c_str(), nullptr, 10)), parts[2], parts[3]};
-}
-
-Failure failure_of(const std::exception_ptr& exception, std::uint32_t process) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const EnvironmentError& error) {
-    const auto row = std::find_if(kKinds.begin(), kKinds.end(), [&](const KindLetter& k) { return k.kind == error.kind(); });
-    return {row->letter, process, error.help(), error.what()};
-  } catch (const InternalError& error) {
-    return {kInternal, process, {}, error.what()};
-  } catch (const std::exception& error) {
-    return {'D', process, {}, error.what()};
-  } catch (...) {
-    return {'D', process, {}, "an error of unknown kind"};
-  }
-}
-
-[[noreturn]] void throw_failure(const Failure& failure) {
-  const std::string text = fmt::format("process {} failed: {}", failure.process, failure.text);
-  if (failure.kind == kInternal) throw InternalError(text);
-  for (const KindLetter& row : kKinds)
-    if (row.letter == failure.kind) throw EnvironmentError(row.kind, text, failure.help);
-  throw EnvironmentError(EnvironmentError::Kind::Device, text, failure.help);
-}
+constexpr char kSeparator = PeerFailure::kSeparator;
+constexpr const char* kLook = "its own message says why; if it has none, it was killed: by the kernel for want of memory, or by hand";
 
 EnvironmentError device_error(const std::string& text, const std::string& help = {}) {
   return {EnvironmentError::Kind::Device, text, help};
@@ -137,8 +78,9 @@ void ProcessGroup::join(const std::string& run) {
       std::string missing;
       for (std::uint32_t r = 0; r < launch_.world; ++r)
         if (!store_->check({all[r]})) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", r);
-      throw device_error(fmt::format("of {} processes these have not joined within {} ms: {}", launch_.world, limits_.join.count(), missing),
-                         "look for their messages; all need the same MASTER_ADDR and MASTER_PORT (here " + where + ")");
+      throw device_error(
+          fmt::format("of {} processes these have not joined within {} ms: {}", launch_.world, limits_.join.count(), missing),
+          "look for their messages; all need the same MASTER_ADDR and MASTER_PORT (here " + where + ")");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -148,15 +90,15 @@ void ProcessGroup::join(const std::string& run) {
 void ProcessGroup::check_members(const std::string& run) {
   std::string lead_runs;
   for (std::uint32_t r = 0; r < launch_.world; ++r) {
-    const std::vector<std::string> parts = fields(store_->get(key("joined", r), limits_.join), 4);
+    const std::vector<std::string> parts = split_fields(store_->get(key("joined", r), limits_.join), 4);
     members_.push_back({parts[0], parts[1], std::strtoll(parts[2].c_str(), nullptr, 10)});
     if (r == 0) lead_runs = parts[3];
   }
   for (Watched& watched : watched_) watched.heard = Clock::now();
   thread_ = std::thread([this] { live(); });
   if (lead_runs != run)
-    throw device_error(fmt::format("process {} was started to run something else than process 0:\n  process 0: {}\n  process {}: {}", launch_.rank,
-                                   lead_runs, launch_.rank, run),
+    throw device_error(fmt::format("process {} was started to run something else than process 0:\n  process 0: {}\n  process {}: {}",
+                                   launch_.rank, lead_runs, launch_.rank, run),
                        "start all processes with the same command, files and steptwin");
   compare_clocks("begin", clock_.begin);
   clock_.end = clock_.begin;
@@ -191,21 +133,22 @@ bool ProcessGroup::shares_clock(std::uint32_t rank) const { return boot_of(membe
 void ProcessGroup::check() const {
   if (!failed_.load()) return;
   std::unique_lock lock(mutex_);
-  const Failure failure = decode_failure(failure_);
+  const PeerFailure failure = PeerFailure::unpack(failure_);
   lock.unlock();
-  throw_failure(failure);
+  failure.rethrow();
 }
 
 void ProcessGroup::fail(const std::exception_ptr& failure) noexcept {
   try {
-    if (!failed_.load()) abort(abort_value(failure_of(failure, launch_.rank)));
+    if (!failed_.load()) abort(PeerFailure::of(failure, launch_.rank).pack());
   } catch (...) {
     // The store is gone too: the others notice that themselves.
   }
 }
 
 void ProcessGroup::end(Ending ending, const std::string& details) {
-  abort(abort_value({ending == Ending::Interrupted ? kStopped : kHangs, launch_.rank, {}, details}));
+  const char kind = ending == Ending::Interrupted ? PeerFailure::kStopped : PeerFailure::kHangs;
+  abort(PeerFailure{kind, launch_.rank, {}, details}.pack());
 }
 
 std::string ProcessGroup::ending_details() const {
@@ -221,10 +164,10 @@ void ProcessGroup::abort(const std::string& value) {
 void ProcessGroup::note_failure(const std::string& value) {
   const std::lock_guard lock(mutex_);
   if (failed_.load() || ending_.load() != Ending::None) return;
-  const Failure failure = decode_failure(value);
-  if (failure.kind == kStopped || failure.kind == kHangs) {
+  const PeerFailure failure = PeerFailure::unpack(value);
+  if (failure.kind == PeerFailure::kStopped || failure.kind == PeerFailure::kHangs) {
     details_ = failure.text;
-    ending_.store(failure.kind == kStopped ? Ending::Interrupted : Ending::Deadlock);
+    ending_.store(failure.kind == PeerFailure::kStopped ? Ending::Interrupted : Ending::Deadlock);
     return;
   }
   failure_ = value;
@@ -260,8 +203,8 @@ void ProcessGroup::live() {
     }
   } catch (const std::exception& error) {
     lost_.store(true);
-    note_failure(abort_value({'D', 0, "its own message says why; if it has none, it was killed",
-                                   fmt::format("process {} can no longer reach the store: {}", launch_.rank, error.what())}));
+    const std::string text = fmt::format("process {} can no longer reach the store: {}", launch_.rank, error.what());
+    note_failure(PeerFailure{PeerFailure::kDevice, 0, kLook, text}.pack());
   }
 }
 
@@ -296,10 +239,10 @@ void ProcessGroup::look_after(std::uint32_t rank) {
   if (gone) hear();  // it may have taken leave in between
   if (watched.last.left || (!gone && Clock::now() - watched.heard < limits_.silence)) return;
   const std::string who = fmt::format("pid {} on {}", members_[rank].pid, members_[rank].host);
-  const std::string text = gone ? fmt::format("it has died ({})", who)
-                                : fmt::format("nothing was heard of it for {} ms ({})", limits_.silence.count(), who);
-  abort(abort_value({'D', rank, "its own message says why; if it has none, it was killed: by the kernel for want of memory, or by hand",
-                          watched.last.where.empty() ? text : text + "\n  " + watched.last.where}));
+  const std::string text =
+      gone ? fmt::format("it has died ({})", who) : fmt::format("nothing was heard of it for {} ms ({})", limits_.silence.count(), who);
+  const std::string& where = watched.last.where;
+  abort(PeerFailure{PeerFailure::kDevice, rank, kLook, where.empty() ? text : text + "\n  " + where}.pack());
 }
 
 bool ProcessGroup::is_gone(std::uint32_t rank) const {
@@ -332,8 +275,8 @@ std::vector<std::string> ProcessGroup::positions() {
   return lines;
 }
 
-// The run hangs when three times in a row every process has sent, since the time before, a sign of life that waited, looked for others in vain
-// and got nothing done: the last of them began to wait before all the looks of the third time.
+// The run hangs when three times in a row every process has sent, since the time before, a sign of life that waited, looked for others in
+// vain and got nothing done: the last of them began to wait before all the looks of the third time.
 void ProcessGroup::look_for_deadlock() {
   constexpr int kTimes = 3;
   Watched& own = watched_[launch_.rank];
@@ -350,7 +293,8 @@ void ProcessGroup::look_for_deadlock() {
            w.last.rounds > w.before.rounds;
   };
   const bool all_still = std::all_of(watched_.begin(), watched_.end(), still);
-  const bool any_waits = std::any_of(watched_.begin(), watched_.end(), [](const Watched& w) { return w.last.activity == Activity::Waiting; });
+  const bool any_waits =
+      std::any_of(watched_.begin(), watched_.end(), [](const Watched& w) { return w.last.activity == Activity::Waiting; });
   for (Watched& w : watched_) w.fresh = false;
   quiet_ = all_still && any_waits ? quiet_ + 1 : 0;
   if (quiet_ < kTimes || ending_.load() != Ending::None) return;
@@ -361,12 +305,12 @@ void ProcessGroup::look_for_deadlock() {
 
 // ---- waiting ---------------------------------------------------------------------------------------------------------------
 std::optional<std::string> ProcessGroup::await(const std::string& wanted, const std::atomic<bool>* stop) {
-  for (;;) {
+  for (auto pause = std::chrono::microseconds(200);; pause = std::min(2 * pause, std::chrono::microseconds(5000))) {
     if (auto value = store_->find(wanted)) return value;
     check();
     if (ending_.load() == Ending::Interrupted) return std::nullopt;
     if (stop != nullptr && stop->load(std::memory_order_relaxed)) end(Ending::Interrupted);
-    std::this_thread::sleep_for(std::chrono::microseconds(500));
+    std::this_thread::sleep_for(pause);
   }
 }
 

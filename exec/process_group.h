@@ -1,8 +1,8 @@
 // The processes of one run, as one of them sees them: who takes part, whether all still go on, how a failure of one becomes known to all.
-// A thread of its own sends a sign of life a few times a second and looks after the others: process 0 after all, the others after process 0.
-// A process of this host that has died is found at once, one elsewhere when it has not been heard of for Limits::silence; a lost store counts
-// as the loss of process 0. Whatever fails first is what every process reports.
-// Keys (behind the prefix of the launch): joined/R, beat/R, abort, barrier/NAME, clock/R/..., and what users of store() add.
+// A thread of its own sends a sign of life a few times a second and looks after the others: process 0 after all, the others after process
+// 0. A process of this host that has died is found at once, one elsewhere when it has not been heard of for Limits::silence; a lost store
+// counts as the loss of process 0. Whatever fails first is what every process reports. Keys (behind the prefix of the launch): joined/R,
+// beat/R, abort, barrier/NAME, clock/R/..., and what users of store() add.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ class ProcessGroup {
     std::chrono::milliseconds join{60'000};     // for all to come
     std::chrono::milliseconds silence{10'000};  // who is not heard of for so long is dead
     std::chrono::milliseconds pulse{250};
-    std::chrono::milliseconds leave{5'000};     // who serves the store stays so long for those that have not left
+    std::chrono::milliseconds leave{5'000};  // who serves the store stays so long for those that have not left
   };
   // How all processes end a run that nothing has failed in.
   enum class Ending : std::uint8_t { None, Interrupted, Deadlock };
@@ -50,7 +50,8 @@ class ProcessGroup {
   // Waits until all are there. `run`: what this process is about to run; all must say the same. Throws EnvironmentError (Device).
   void join(const std::string& run);
 
-  // Throws what another process has failed of: EnvironmentError or InternalError as there, "process R failed: ...". Costs nothing: call often.
+  // Throws what another process has failed of: EnvironmentError or InternalError as there, "process R failed: ...". Costs nothing: call
+  // often.
   void check() const;
   // For catch blocks: tells all others what this process fails of, unless it is the failure of another one. Keeps quiet about errors.
   void fail(const std::exception_ptr& failure) noexcept;
@@ -66,8 +67,8 @@ class ProcessGroup {
 
   // As soon as the key is there. Nothing: the run was interrupted, or `stop` was set (which then ends the run of all). Throws as check().
   std::optional<std::string> await(const std::string& key, const std::atomic<bool>* stop = nullptr);
-  bool barrier(const std::string& name, const std::atomic<bool>* stop = nullptr);  // false: as nothing of await
-  void publish(const std::string& key, std::string_view value);                    // of any size: read it with collect
+  bool barrier(const std::string& name, const std::atomic<bool>* stop = nullptr);                       // false: as nothing of await
+  void publish(const std::string& key, std::string_view value);                                         // of any size: read it with collect
   std::optional<std::string> collect(const std::string& key, const std::atomic<bool>* stop = nullptr);  // waits, reads and erases
 
   // This process' clock (std::chrono::steady_clock, ns) against that of process 0.

@@ -1,5 +1,5 @@
-// Times of several processes on one axis: that of process 0. Processes of one host share a clock; others compare theirs over the store at the
-// beginning and at the end of a run, keep the reading with the shortest round trip, and interpolate in between.
+// Times of several processes on one axis: that of process 0. Processes of one host share a clock; others compare theirs over the store at
+// the beginning and at the end of a run, keep the reading with the shortest round trip, and interpolate in between.
 #pragma once
 
 #include <cstdint>

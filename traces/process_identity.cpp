@@ -16,8 +16,8 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// Field 22 of /proc/PID/stat, in clock ticks since boot (proc(5)). The second field may hold blanks and parentheses; the third says Z or X of a
-// process that has ended.
+// Field 22 of /proc/PID/stat, in clock ticks since boot (proc(5)). The second field may hold blanks and parentheses; the third says Z or X
+// of a process that has ended.
 std::string start_time(pid_t pid) {
   const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
   const std::size_t close = line.rfind(')');

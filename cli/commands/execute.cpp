@@ -1,5 +1,5 @@
-// steptwin execute: scenario -> schedule -> verify -> simulate -> execute -> both stored -> card. Of several processes the first does all this, the
-// others execute.
+// steptwin execute: scenario -> schedule -> verify -> simulate -> execute -> both stored -> card. Of several processes the first does all
+// this, the others execute.
 #include <fmt/core.h>
 
 #include <chrono>
@@ -258,8 +258,8 @@ void check_usage(const Options& options, const Launch& launch) {
 Exit run_execute(const Options& options, Session& session) {
   const Launch launch = launch_of_process();
   check_usage(options, launch);
-  Job job{
-      options, session, {options.positionals().front(), parse_overrides(options.list("set")), options.text("machine"), {}}, {}, nullptr, launch, nullptr};
+  SubjectRequest request{options.positionals().front(), parse_overrides(options.list("set")), options.text("machine"), {}};
+  Job job{options, session, std::move(request), {}, nullptr, launch, nullptr};
   job.request = with_text(std::move(job.request));
   ExecutionRun run;
   run.prediction.subject = sound_subject(job);

@@ -25,6 +25,7 @@ class FlatView {
   void add(std::byte* data, std::int64_t bytes);
   std::int64_t bytes() const { return total_; }
   bool empty() const { return total_ == 0; }
+  const std::vector<Stretch>& stretches() const { return stretches_; }  // as they were added
   // What lies at byte `at` and, without a gap, behind it. at < bytes().
   Stretch from(std::int64_t at) const;
 

@@ -20,7 +20,8 @@ std::string piece_key(const std::string& member, std::int64_t piece) { return fm
 }  // namespace
 
 // A member's key holds the number of its bytes and is set behind the pieces, so that whoever sees it finds them.
-RemoteTransfer::RemoteTransfer(KvStore& store, std::string key, const OpBody& body, std::uint32_t members, std::vector<Member> present, Work work)
+RemoteTransfer::RemoteTransfer(KvStore& store, std::string key, const OpBody& body, std::uint32_t members, std::vector<Member> present,
+                               Work work)
     : store_(store), key_(std::move(key)), body_(body), members_(members), present_(std::move(present)), work_(work) {
   for (std::uint32_t m = 0; m < members_; ++m)
     if (find(m) == nullptr && (!is_message() || m == 0)) awaited_.push_back(member_key(m));
@@ -53,13 +54,16 @@ void RemoteTransfer::put(const Member& member) {
   const FlatView view({{reinterpret_cast<std::byte*>(data.data()), bytes}});
   copy_bytes(member.memory.in, 0, view, 0, bytes);
   for (std::int64_t piece = 0; piece < piece_count(bytes); ++piece)
-    store_.set(piece_key(own, piece), std::string_view(data).substr(static_cast<std::size_t>(piece) * KvStore::kMostBytes, KvStore::kMostBytes));
+    store_.set(piece_key(own, piece),
+               std::string_view(data).substr(static_cast<std::size_t>(piece) * KvStore::kMostBytes, KvStore::kMostBytes));
   store_.set(own, fmt::format("{}", bytes));
 }
 
 std::string RemoteTransfer::fetch(std::uint32_t number) {
   const std::string theirs = member_key(number);
-  const auto lost = [&] { return EnvironmentError(EnvironmentError::Kind::Device, "the data of member " + std::to_string(number) + " has left the store"); };
+  const auto lost = [&] {
+    return EnvironmentError(EnvironmentError::Kind::Device, "the data of member " + std::to_string(number) + " has left the store");
+  };
   const auto size = store_.find(theirs);
   if (!size) throw lost();
   const std::int64_t bytes = std::strtoll(size->c_str(), nullptr, 10);
@@ -75,7 +79,8 @@ std::string RemoteTransfer::fetch(std::uint32_t number) {
 void RemoteTransfer::erase(std::uint32_t number) {
   const std::string theirs = member_key(number);
   const auto size = store_.find(theirs);
-  for (std::int64_t piece = 0; size && piece < piece_count(std::strtoll(size->c_str(), nullptr, 10)); ++piece) store_.erase(piece_key(theirs, piece));
+  for (std::int64_t piece = 0; size && piece < piece_count(std::strtoll(size->c_str(), nullptr, 10)); ++piece)
+    store_.erase(piece_key(theirs, piece));
   store_.erase(theirs);
 }
 

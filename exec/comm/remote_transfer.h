@@ -1,6 +1,7 @@
-// One transfer whose members several processes run, over their store: every member puts what it gives under a key, whoever needs it reads it, and
-// the data of a collective is put together in each process by communicate(), so bits are those of one process. A message is a rendezvous: it
-// ends for the sender when the receiver has read and erased it. The last reader of a collective erases it. Not fast: for runs without a GPU.
+// One transfer whose members several processes run, over their store: every member puts what it gives under a key, whoever needs it reads
+// it, and the data of a collective is put together in each process by communicate(), so bits are those of one process. A message is a
+// rendezvous: it ends for the sender when the receiver has read and erased it. The last reader of a collective erases it. Not fast: for
+// runs without a GPU.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ class RemoteTransfer {
   };
   enum class Work : std::uint8_t { Move, MeetOnly };  // MeetOnly: the guard says no
 
-  // Puts what the present members give under keys that begin with `key`: the same at all members, and no other transfer's. `members`: of the
-  // whole op. `body` and what the memories view must live until the end. Throws EnvironmentError (Device).
+  // Puts what the present members give under keys that begin with `key`: the same at all members, and no other transfer's. `members`: of
+  // the whole op. `body` and what the memories view must live until the end. Throws EnvironmentError (Device).
   RemoteTransfer(KvStore& store, std::string key, const OpBody& body, std::uint32_t members, std::vector<Member> present, Work work);
   // True once: the data of the present members has moved. Does not wait.
   bool try_finish();

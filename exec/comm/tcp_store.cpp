@@ -1,7 +1,6 @@
 #include "exec/comm/tcp_store.h"
 
 #include <fmt/format.h>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
 #include <condition_variable>
@@ -10,6 +9,7 @@
 #include <future>
 #include <mutex>
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "schedule/base/error.h"
 
@@ -21,7 +21,9 @@ using std::chrono::milliseconds;
 // Runs calls one after the other on a thread. A call that does not come back is left behind with its thread, which owns all it needs.
 class Errands {
  public:
-  Errands() : queue_(std::make_shared<Queue>()) { std::thread([queue = queue_] { serve(*queue); }).detach(); }
+  Errands() : queue_(std::make_shared<Queue>()) {
+    std::thread([queue = queue_] { serve(*queue); }).detach();
+  }
   ~Errands() {
     const std::lock_guard lock(queue_->mutex);
     queue_->over = true;
@@ -92,7 +94,7 @@ class TcpKvStore final : public KvStore {
     } catch (const std::exception& error) {
       throw refusal(first_line(error.what()), launch);
     }
-    limit_ = std::min(std::max(limit, milliseconds(1000)), milliseconds(30'000));
+    limit_ = std::clamp(limit, milliseconds(10'000), milliseconds(30'000));
   }
   ~TcpKvStore() override {
     const auto close = [store = std::move(store_)]() mutable { return store.reset(), true; };
@@ -148,7 +150,15 @@ class TcpKvStore final : public KvStore {
     if (launch.serves_store())
       return {EnvironmentError::Kind::Device, fmt::format("process 0 cannot serve the store of the run at {}: {}", place_, reason),
               "set MASTER_PORT, alike for all processes, to a free port of this host"};
-    return {EnvironmentError::Kind::Device, fmt::format("process {} cannot reach the store of the run: {}", launch.rank, reason),
+    const std::string text = fmt::format("process {} cannot reach the store of the run: {}", launch.rank, reason);
+    if (launch.agent_store)
+      return {
+          EnvironmentError::Kind::Device, text,
+          fmt::format(
+              "torchrun serves it at {}; if that is of another LibTorch, start `env TORCHELASTIC_USE_AGENT_STORE=False MASTER_PORT=PORT "
+              "steptwin ...` with it, with a free port of process 0's host",
+              place_)};
+    return {EnvironmentError::Kind::Device, text,
             fmt::format("process 0 serves it at {} (MASTER_ADDR:MASTER_PORT): its own message says why it does not", place_)};
   }
 
@@ -158,10 +168,12 @@ class TcpKvStore final : public KvStore {
       auto result = errands_.run([store = store_, call = std::move(call)] { return call(*store); }, limit_);
       if (result) return std::move(*result);
     } catch (const std::exception& error) {
-      throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("the store of the run at {} is lost: {}", place_, first_line(error.what())),
+      throw EnvironmentError(EnvironmentError::Kind::Device,
+                             fmt::format("the store of the run at {} is lost: {}", place_, first_line(error.what())),
                              "process 0 serves it: its own message says why it ended");
     }
-    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("the store of the run at {} has not answered for {} ms", place_, limit_.count()),
+    throw EnvironmentError(EnvironmentError::Kind::Device,
+                           fmt::format("the store of the run at {} has not answered for {} ms", place_, limit_.count()),
                            "process 0 serves it: look for its message, or whether its host can still be reached");
   }
 
@@ -173,6 +185,8 @@ class TcpKvStore final : public KvStore {
 
 }  // namespace
 
-std::unique_ptr<KvStore> tcp_store(const Launch& launch, std::chrono::milliseconds limit) { return std::make_unique<TcpKvStore>(launch, limit); }
+std::unique_ptr<KvStore> tcp_store(const Launch& launch, std::chrono::milliseconds limit) {
+  return std::make_unique<TcpKvStore>(launch, limit);
+}
 
 }  // namespace steptwin

@@ -232,16 +232,19 @@ bool Execution::finish_remote() {
     at_op(task.rank, task.op, [&] { over = open->remote.try_finish(); });
     if (!over) continue;
     open_.erase(open);
+    idle_ = 0;
     machine_->ended(task);
     return true;
   }
   return false;
 }
 
+// Looking costs the others processor time where there are fewer cores than processes.
 bool Execution::wait_for_others() {
   if (open_.empty()) return false;
   report(ProcessGroup::Activity::Waiting);
-  std::this_thread::sleep_for(std::chrono::microseconds(50));
+  idle_ = std::min(idle_ + 1, 20u);
+  std::this_thread::sleep_for(idle_ * std::chrono::microseconds(25));
   return true;
 }
 

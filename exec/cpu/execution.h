@@ -3,7 +3,7 @@
 //             ready longest. Deterministic in its data, and one op at a time.
 //   threads   the calling thread issues; a worker per rank and lane does what its lane reaches; at most `compute_slots` compute ops at a time.
 // Both give the same bits: every op's operands and every reduction order are fixed by the schedule.
-// One of several processes (ExecuteOptions::group, interp): it runs its rank alone, and a transfer with other processes goes over their store.
+// One of several processes (ExecuteOptions::group, interp): it runs its rank alone; a transfer with others goes over their store.
 // Torch-free: compute ops go through exec/ops/compute.h.
 #pragma once
 
@@ -76,6 +76,7 @@ class Execution {
     RemoteTransfer remote;
   };
   std::list<OpenTransfer> open_;  // with other processes
+  std::uint32_t idle_ = 0;        // looks at them in vain, in a row
   std::chrono::steady_clock::time_point start_, step_start_;
   std::int64_t thread_start_ = 0;
   std::uint32_t slowest_step_ = 0;

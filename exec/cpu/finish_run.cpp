@@ -6,6 +6,7 @@
 #include <span>
 
 #include "exec/present.h"
+#include "exec/program_order.h"
 #include "traces/breakdown.h"
 
 namespace steptwin {
@@ -17,16 +18,18 @@ class Assembly {
   Assembly(const Schedule& schedule, const ExecuteOptions& options, const Matching& matching, std::vector<RankPart> parts)
       : schedule_(schedule), options_(options), matching_(matching), parts_(std::move(parts)) {}
 
-  void join_transfers();
+  bool join_transfers();  // true: a time has changed
+  void obey_order();
   ExecutionResult result(Outcome outcome, std::uint64_t ops);
 
  private:
   const ProgramTables& tables(std::uint32_t rank) const { return matching_.tables[matching_.ranks[rank].tables]; }
   const Program& program(std::uint32_t rank) const { return schedule_.programs[tables(rank).program.value]; }
   Span* span(std::uint32_t rank, std::uint32_t step, std::uint32_t op);
-  void join(const std::vector<Span*>& members, bool grouped);
-  void join_messages(std::uint32_t rank, std::uint32_t step);
-  void join_collectives(const Instance& instance, std::uint32_t step);
+  bool join(const std::vector<Span*>& members, bool grouped);
+  bool join_messages(std::uint32_t rank, std::uint32_t step);
+  bool join_collectives(const Instance& instance, std::uint32_t step);
+  bool obey_order(std::uint32_t rank, std::uint32_t step, const ProgramOrder& order);
   bool is_grouped(std::uint32_t rank, std::uint32_t op) const { return (tables(rank).nodes[op].flags & OpNode::kGrouped) != 0; }
   std::int64_t origin() const;
   void add_times(Trace& trace) const;
@@ -49,47 +52,110 @@ Span* Assembly::span(std::uint32_t rank, std::uint32_t step, std::uint32_t op) {
 }
 
 // Members of a group end with their group, so their ends stay.
-void Assembly::join(const std::vector<Span*>& members, bool grouped) {
-  if (std::find(members.begin(), members.end(), nullptr) != members.end()) return;
+bool Assembly::join(const std::vector<Span*>& members, bool grouped) {
+  if (std::find(members.begin(), members.end(), nullptr) != members.end()) return false;
   SimTime start = at_ns(INT64_MIN), end = at_ns(INT64_MAX);
   for (const Span* s : members) start = std::max(start, s->ready), end = std::min(end, s->end);
+  for (const Span* s : members) end = std::max(end, s->issue);
+  bool changed = false;
   for (Span* s : members) {
-    s->start = start;
-    s->end = std::max(start, grouped ? s->end : end);
+    const SimTime own_end = std::max(start, grouped ? s->end : end);
+    changed = changed || s->start != start || s->end != own_end;
+    s->start = start, s->end = own_end;
   }
+  return changed;
 }
 
-void Assembly::join_messages(std::uint32_t rank, std::uint32_t step) {
+bool Assembly::join_messages(std::uint32_t rank, std::uint32_t step) {
   const ProgramTables& t = tables(rank);
+  bool changed = false;
   for (std::size_t c = 0; c < t.channels.size(); ++c) {
     const Counterpart& peer = matching_.ranks[rank].counterparts[c];
     if (t.channels[c].collective || !t.channels[c].send || peer.rank == Counterpart::kNobody) continue;
     const std::vector<std::uint32_t>&own = t.channels[c].ops, &theirs = tables(peer.rank).channels[peer.channel].ops;
-    for (std::size_t k = 0; k < std::min(own.size(), theirs.size()); ++k)
-      join({span(rank, step, own[k]), span(peer.rank, step, theirs[k])}, is_grouped(rank, own[k]) || is_grouped(peer.rank, theirs[k]));
+    for (std::size_t k = 0; k < std::min(own.size(), theirs.size()); ++k) {
+      const bool grouped = is_grouped(rank, own[k]) || is_grouped(peer.rank, theirs[k]);
+      changed = join({span(rank, step, own[k]), span(peer.rank, step, theirs[k])}, grouped) || changed;
+    }
   }
+  return changed;
 }
 
-void Assembly::join_collectives(const Instance& instance, std::uint32_t step) {
+bool Assembly::join_collectives(const Instance& instance, std::uint32_t step) {
+  bool changed = false;
   for (std::size_t k = 0;; ++k) {
     std::vector<Span*> members;
     bool grouped = false;
     for (const InstanceMember& member : instance.members) {
-      if (member.rank == Counterpart::kNobody || member.channel == Counterpart::kNobody) return;
+      if (member.rank == Counterpart::kNobody || member.channel == Counterpart::kNobody) return changed;
       const std::vector<std::uint32_t>& ops = tables(member.rank).channels[member.channel].ops;
-      if (k >= ops.size()) return;
+      if (k >= ops.size()) return changed;
       members.push_back(span(member.rank, step, ops[k]));
       grouped = grouped || is_grouped(member.rank, ops[k]);
     }
-    join(members, grouped);
+    changed = join(members, grouped) || changed;
   }
 }
 
-void Assembly::join_transfers() {
+bool Assembly::join_transfers() {
+  bool changed = false;
   for (std::uint32_t step = 0; step < options_.steps; ++step) {
-    for (std::uint32_t r = 0; r < parts_.size(); ++r) join_messages(r, step);
-    for (const Instance& instance : matching_.instances) join_collectives(instance, step);
+    for (std::uint32_t r = 0; r < parts_.size(); ++r) changed = join_messages(r, step) || changed;
+    for (const Instance& instance : matching_.instances) changed = join_collectives(instance, step) || changed;
   }
+  return changed;
+}
+
+// Clocks of several hosts, or devices, agree to within their uncertainty only: a time that contradicts an inequality of schedule.h is moved
+// up to it. Times only grow and no op waits for itself, so this comes to an end.
+void Assembly::obey_order() {
+  for (const RankPart& part : parts_)
+    if (part.spans.size() != std::size_t{options_.steps} * program(static_cast<std::uint32_t>(&part - parts_.data())).op_count) return;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (std::uint32_t r = 0; r < parts_.size(); ++r) {
+      const ProgramOrder order(schedule_, tables(r));
+      for (std::uint32_t step = 0; step < options_.steps; ++step) changed = obey_order(r, step, order) || changed;
+    }
+    changed = join_transfers() || changed;
+  }
+}
+
+bool Assembly::obey_order(std::uint32_t rank, std::uint32_t step, const ProgramOrder& order) {
+  bool changed = false;
+  const auto raise = [&](SimTime& time, SimTime least) {
+    if (time < least) time = least, changed = true;
+  };
+  std::vector<SimTime> lane_end(order.lanes(), at_ns(INT64_MIN));
+  for (std::uint32_t op = 0; step > 0 && op < order.ops(); ++op)
+    if (!order.is_host_wait(op)) std::fill(lane_end.begin(), lane_end.end(), std::max(lane_end.front(), span(rank, step - 1, op)->end));
+  SimTime issued = at_ns(INT64_MIN);
+  for (std::uint32_t first = 0; first < order.ops(); first = order.last_of_unit(first) + 1) {
+    const std::uint32_t last = order.last_of_unit(first);
+    if (order.is_host_wait(first)) {
+      Span& wait = *span(rank, step, first);
+      raise(wait.issue, issued);
+      raise(wait.end, std::max({wait.issue, wait.start, span(rank, step, order.node(first).sequence)->end}));
+      issued = wait.end;
+      continue;
+    }
+    SimTime ready = lane_end[order.lane(first)], end = at_ns(INT64_MIN);
+    for (std::uint32_t op = first; op <= last; ++op) {
+      Span& s = *span(rank, step, op);
+      raise(s.issue, issued);
+      issued = s.issue;
+      ready = std::max({ready, s.ready, s.issue});
+      order.each_edge(op, [&](std::uint32_t before) { ready = std::max(ready, span(rank, step, before)->end); });
+    }
+    for (std::uint32_t op = first; op <= last; ++op) {
+      Span& s = *span(rank, step, op);
+      raise(s.ready, ready), raise(s.start, ready), raise(s.end, s.start);
+      end = std::max(end, s.end);
+    }
+    for (std::uint32_t op = first; op <= last; ++op) raise(span(rank, step, op)->end, end);
+    lane_end[order.lane(first)] = end;
+  }
+  return changed;
 }
 
 std::int64_t Assembly::origin() const {
@@ -150,7 +216,8 @@ std::vector<NamedValues> Assembly::parameters() const {
     for (const auto& [buffer, own] : parts_[r].parameters) {
       const std::vector<RankId> holders = ranges.holders(r, program(r).buffers[buffer]);
       for (std::uint32_t other = 0; other < parts_.size(); ++other)
-        if (std::find(holders.begin(), holders.end(), parts_[other].rank) != holders.end()) shares[other].add(parts_[other].parameters.at(buffer));
+        if (std::find(holders.begin(), holders.end(), parts_[other].rank) != holders.end())
+          shares[other].add(parts_[other].parameters.at(buffer));
     }
     ranks.push_back(whole_tensors(shares));
   }
@@ -187,7 +254,8 @@ ExecutionResult Assembly::result(Outcome outcome, std::uint64_t ops) {
 std::string part_key(std::uint32_t process) { return fmt::format("part/{}", process); }
 
 // Process 0's: the parts of all, its own first. Nothing: the run was ended meanwhile.
-std::optional<ExecutionResult> gather(const Schedule& schedule, const ExecuteOptions& options, std::vector<RankPart> parts, const RunEnd& end) {
+std::optional<ExecutionResult> gather(const Schedule& schedule, const ExecuteOptions& options, std::vector<RankPart> parts,
+                                      const RunEnd& end) {
   ProcessGroup& group = *options.group;
   std::uint64_t ops = end.ops;
   std::vector<ProcessNote> notes{{0, group.member(0).host, 0, 0}};
@@ -206,6 +274,7 @@ std::optional<ExecutionResult> gather(const Schedule& schedule, const ExecuteOpt
   const Matching whole = match(schedule, Folding::None);
   Assembly assembly(schedule, options, whole, std::move(parts));
   assembly.join_transfers();
+  assembly.obey_order();
   ExecutionResult result = assembly.result(end.outcome, ops);
   result.processes = std::move(notes);
   return result;
@@ -218,7 +287,8 @@ void hand_over(ProcessGroup& group, const std::vector<RankPart>& parts, std::uin
   group.publish(part_key(group.launch().rank), packed);
 }
 
-ExecutionResult finish_one_of_several(const Schedule& schedule, const ExecuteOptions& options, std::vector<RankPart> parts, const RunEnd& end) {
+ExecutionResult finish_one_of_several(const Schedule& schedule, const ExecuteOptions& options, std::vector<RankPart> parts,
+                                      const RunEnd& end) {
   ProcessGroup& group = *options.group;
   ExecutionResult result;
   result.trace.outcome = end.outcome;

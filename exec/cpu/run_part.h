@@ -1,5 +1,5 @@
-// What one rank has left of a run: everything an ExecutionResult is made of. Packed, it goes from process to process; all of a run are the same
-// binary on the same kind of computer, so values are packed as they lie in memory.
+// What one rank has left of a run: everything an ExecutionResult is made of. Packed, it goes from process to process; all of a run are the
+// same binary on the same kind of computer, so values are packed as they lie in memory.
 #pragma once
 
 #include <array>

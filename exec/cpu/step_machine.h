@@ -1,8 +1,8 @@
 // The state of a run of a schedule on the CPU: hosts walking instruction lists, lanes as FIFOs, events, rendezvous. It decides what may
 // happen next, by the inequalities of schedule.h, and stamps the times; it does no work itself. Driven by one thread (interp) or by a lock
 // holder among several (threads): not thread-safe.
-// Ranks are those of the matching, which may be a part of the run's (exec/present.h): a transfer is then offered once all its present members have
-// posted; whoever drives it must wait for the others.
+// Ranks are those of the matching, which may be a part of the run's (exec/present.h): a transfer is then offered once all its present
+// members have posted; whoever drives it must wait for the others.
 //
 //   ready = max(issue, end of the lane's op before it, ends of the events waited for); of a group the maximum over its members
 //   start = when the work began; of communication the largest ready of its members
@@ -67,6 +67,8 @@ class StepMachine {
   // Follows waits, records and posts until nothing more happens by itself; afterwards next_* say what can be done.
   void settle();
   std::optional<Task> next_transfer();
+  // The next transfer; where several processes run, with those of its group behind it: they go on together. Empty: none is due.
+  std::vector<Task> next_transfers();
   std::optional<Task> next_local();                    // the one that has been ready longest
   std::optional<Task> next_local(std::uint32_t rank);  // of this rank
   enum class RunAhead : std::uint8_t { Bounded, Free };

@@ -240,7 +240,8 @@ void TrainingState::fill_part(std::uint32_t rank, RankPart& part) const {
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& buffer = p.buffers[b];
     if (!buffer.resident || buffer.category != Category::Param || !buffer.layout.valid()) continue;
-    read_shares(rank, schedule_.layouts[buffer.layout.value], ranges_.of(rank, buffer, {}), memories_[rank].resident(b), part.parameters[b]);
+    const Layout& layout = schedule_.layouts[buffer.layout.value];
+    read_shares(rank, layout, ranges_.of(rank, buffer, {}), memories_[rank].resident(b), part.parameters[b]);
   }
 }
 

@@ -36,7 +36,7 @@ class TrainingState {
   StepContext context(std::uint32_t rank, std::uint32_t step) const;
 
   std::vector<RunFact> facts() const;  // the loss scale and the steps that an overflow held back, where there is one
-  // Losses of all steps; with keep_gradients the gradients of the first repetition and the parameters as they stand, as the rank holds them.
+  // Losses of all steps; with keep_gradients, as the rank holds them, gradients of the first repetition and parameters as they stand.
   void fill_part(std::uint32_t rank, RankPart& part) const;
 
  private:

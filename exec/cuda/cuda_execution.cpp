@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "exec/comm/members.h"
 #include "exec/cpu/failure.h"
 #include "exec/cpu/finish_run.h"
 #include "exec/cuda/cuda_check.h"
@@ -95,24 +96,30 @@ void CudaExecution::step_enqueued(std::uint32_t index, std::uint32_t step, const
   training_->end_step(index, step);
 }
 
-void CudaExecution::await(cudaEvent_t event) {
+// False: another process ends the run, and the event may never happen.
+bool CudaExecution::await(cudaEvent_t event) {
   for (;;) {
     const cudaError_t state = cudaEventQuery(event);
-    if (state == cudaSuccess) return;
+    if (state == cudaSuccess) return true;
     if (state != cudaErrorNotReady) {
       std::string text = fmt::format("the device failed: {} ({})", cudaGetErrorString(state), cudaGetErrorName(state));
       for (const std::string& line : positions()) text += "\n  " + line;
       throw EnvironmentError(EnvironmentError::Kind::Device, text);
     }
     check_deadline();
+    if (options_.group != nullptr) {
+      options_.group->check();
+      if (stopped()) options_.group->end(ProcessGroup::Ending::Interrupted);
+      if (options_.group->ending() != ProcessGroup::Ending::None) return false;
+    }
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }
 
-void CudaExecution::harvest(std::uint32_t index, std::uint32_t step) {
+bool CudaExecution::harvest(std::uint32_t index, std::uint32_t step) {
   Rank& rank = ranks_[index];
   const std::uint32_t slot = step % kSlots;
-  await(rank.whole[slot]);
+  if (!await(rank.whole[slot])) return false;
   progress_ = std::chrono::steady_clock::now();
   end_uses(rank);
   rank.memory->deliver(slot);
@@ -133,9 +140,10 @@ void CudaExecution::harvest(std::uint32_t index, std::uint32_t step) {
   rank.harvested = step + 1;
   if (rank.begun > step + 1) {  // the next repetition's base: a chain of short distances keeps the digits of a float
     const std::uint32_t next = (step + 1) % kSlots;
-    await(rank.base[next]);
+    if (!await(rank.base[next])) return false;
     rank.base_time[next] = since_base(rank.base[next]);
   }
+  return true;
 }
 
 // Uses end in the order of their events only per lane, so all are looked at.
@@ -163,14 +171,14 @@ void CudaExecution::at_op(std::uint32_t rank, std::uint32_t op, Work work) const
   }
 }
 
-// Called with the lock, which is open while the work is put into its stream.
-void CudaExecution::put(const Task& task, std::unique_lock<std::mutex>& lock) {
-  machine_->began(task);
+// Called with the lock, which is open while the work is put into its stream. Several tasks: transfers that go on together.
+void CudaExecution::put(const std::vector<Task>& tasks, std::unique_lock<std::mutex>& lock) {
+  for (const Task& task : tasks) machine_->began(task);
   lock.unlock();
   const std::int64_t begin = now();
-  nvtxRangePushA(labels_[id_of(task.rank, task.op).value].c_str());
+  nvtxRangePushA(labels_[id_of(tasks.front().rank, tasks.front().op).value].c_str());
   try {
-    task.transfer ? put_transfer(task) : put_local(task);
+    tasks.front().transfer ? put_transfers(tasks) : put_local(tasks.front());
   } catch (...) {
     nvtxRangePop();
     lock.lock();
@@ -179,9 +187,11 @@ void CudaExecution::put(const Task& task, std::unique_lock<std::mutex>& lock) {
   nvtxRangePop();
   const std::int64_t end = now();
   lock.lock();
-  put_time_ += end - begin, ++puts_;
-  timeline_->enqueued(machine_->step(task.rank), members_of(task));
-  machine_->ended(task);
+  put_time_ += end - begin, puts_ += static_cast<std::int64_t>(tasks.size());
+  for (const Task& task : tasks) {
+    timeline_->enqueued(machine_->step(task.rank), members_of(task));
+    machine_->ended(task);
+  }
 }
 
 std::vector<std::pair<std::uint32_t, std::uint32_t>> CudaExecution::members_of(const Task& task) const {
@@ -233,41 +243,54 @@ void CudaExecution::copy(const Op& op, const Task& task, cudaStream_t stream) {
   const MemberMemory memory = memories_[task.rank].member_memory(task.op);
   const Copy& body = std::get<Copy>(op.body);
   if (memory.in.empty() || memory.out.empty()) return;
-  const FlatView::Stretch from = memory.in.from(0), to = memory.out.from(0);
   const std::int64_t elements = memory.in.bytes() / size_of(body.from);
-  if (from.bytes != memory.in.bytes() || to.bytes != memory.out.bytes())
-    throw EnvironmentError(EnvironmentError::Kind::Device, "a copy has one source and one target");
-  if (to.bytes < elements * size_of(body.to))
-    throw EnvironmentError(EnvironmentError::Kind::Device, fmt::format("a copy of {} elements does not fit {} bytes", elements, to.bytes));
+  if (memory.out.bytes() < elements * size_of(body.to))
+    throw EnvironmentError(EnvironmentError::Kind::Device,
+                           fmt::format("a copy of {} elements does not fit {} bytes", elements, memory.out.bytes()));
   if (body.from == body.to) {
-    cuda_check(cudaMemcpyAsync(to.data, from.data, static_cast<std::size_t>(from.bytes), cudaMemcpyDefault, stream), "copy");
-  } else {
-    kernels::convert(to.data, body.to, from.data, body.from, elements, stream);  // pinned memory is reachable from the device
+    each_stretch(memory.in, 0, memory.out, 0, memory.in.bytes(), [stream](std::byte* to, const std::byte* from, std::size_t bytes) {
+      cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "copy");
+    });
+    return;
   }
+  const FlatView::Stretch from = memory.in.from(0), to = memory.out.from(0);
+  if (from.bytes != memory.in.bytes() || to.bytes != memory.out.bytes())
+    throw EnvironmentError(EnvironmentError::Kind::Device, "a copy with a cast has one source and one target");
+  kernels::convert(to.data, body.to, from.data, body.from, elements, stream);  // pinned memory is reachable from the device
 }
 
-void CudaExecution::put_transfer(const Task& task) {
-  const std::vector<TransferEnd> ends = machine_->ends_of(task);
-  const OpId id = id_of(task.rank, task.op);
-  const CommInstances& comm = comms_[comm_of(schedule_.ops[id.value].body).value];
-  std::vector<TransportMember> members;
+// Empty: the guard says no.
+std::optional<Transfer> CudaExecution::transfer_of(const Task& task, const std::vector<TransferEnd>& ends) const {
+  Transfer transfer{&schedule_.ops[id_of(task.rank, task.op).value].body, machine_->name_of(task), {}};
   bool works = true;
   for (const TransferEnd& end : ends) {
-    Rank& rank = ranks_[end.rank];
-    const std::uint32_t lane = matching_.tables[matching_.ranks[end.rank].tables].nodes[end.op].lane;
+    const Rank& rank = ranks_[end.rank];
+    const cudaStream_t stream = rank.lanes[matching_.tables[matching_.ranks[end.rank].tables].nodes[end.op].lane];
     at_op(end.rank, end.op, [&] {
       announce(end.rank, end.op);
-      CudaMemory reader(rank.device, rank.lanes[lane]);  // the rank's own belongs to its thread
+      CudaMemory reader(rank.device, stream);  // the rank's own belongs to its thread
       works = memories_[end.rank].does_work(end.op, reader) && works;
     });
-    const RankId number = matching_.ranks[end.rank].rank;
-    members.push_back({number, comm.member_of[number.value], rank.device, rank.lanes[lane], memories_[end.rank].member_memory(end.op)});
+    transfer.members.push_back({matching_.ranks[end.rank].rank, end.member, rank.device, stream, memories_[end.rank].member_memory(end.op)});
   }
-  at_op(ends.front().rank, ends.front().op, [&] {
-    if (works) transport_->move(schedule_.ops[id.value].body, members);
-    for (std::size_t i = 0; i < ends.size(); ++i) {
-      cuda_check(cudaSetDevice(members[i].device), "select the device");
-      cuda_check(cudaEventRecord(ended(ends[i].rank, ends[i].op), members[i].stream), "record an event");
+  return works ? std::optional(std::move(transfer)) : std::nullopt;
+}
+
+void CudaExecution::put_transfers(const std::vector<Task>& tasks) {
+  std::vector<Transfer> transfers;
+  std::vector<TransferEnd> all_ends;
+  for (const Task& task : tasks) {
+    const std::vector<TransferEnd> ends = machine_->ends_of(task);
+    if (auto transfer = transfer_of(task, ends)) transfers.push_back(std::move(*transfer));
+    all_ends.insert(all_ends.end(), ends.begin(), ends.end());
+  }
+  at_op(all_ends.front().rank, all_ends.front().op, [&] {
+    if (!transfers.empty()) transport_->move(transfers);
+    for (const TransferEnd& end : all_ends) {
+      const Rank& rank = ranks_[end.rank];
+      cuda_check(cudaSetDevice(rank.device), "select the device");
+      const std::uint32_t lane = matching_.tables[matching_.ranks[end.rank].tables].nodes[end.op].lane;
+      cuda_check(cudaEventRecord(ended(end.rank, end.op), rank.lanes[lane]), "record an event");
     }
   });
 }
@@ -279,20 +302,25 @@ ExecutionResult CudaExecution::run() {
     cuda_check(cudaDeviceSynchronize(), "load the parameters");
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) rank.memory->deliver(slot);
   }
+  const bool begins = options_.group == nullptr || options_.group->barrier("start", options_.stop);
   start_ = progress_ = std::chrono::steady_clock::now();
   try {
     machine_->start();
-    drive();
+    if (begins) drive();
     for (std::uint32_t r = 0; r < ranks_.size() && machine_->finished(); ++r)
-      while (ranks_[r].harvested < ranks_[r].begun) harvest(r, ranks_[r].harvested);
+      while (ranks_[r].harvested < ranks_[r].begun && harvest(r, ranks_[r].harvested)) {
+      }
   } catch (...) {
     transport_->abort();
     throw;
   }
+  const Outcome end = outcome();
+  if (end.status != Status::Ok) transport_->abort();  // what other processes do not answer would never end
+  if (options_.group != nullptr) options_.group->report(ProcessGroup::Activity::Done, machine_->ops_done(), [] { return std::string(); });
   const auto times = timeline_->times();
   for (std::uint32_t r = 0; r < ranks_.size(); ++r)
     for (std::uint32_t step = 0; step < times[r].size(); ++step) recorder_->step_done(r, step, times[r][step].data());
-  ExecutionResult result = finish_run(schedule_, options_, matching_, *training_, *recorder_, {outcome(), machine_->ops_done(), start_});
+  ExecutionResult result = finish_run(schedule_, options_, matching_, *training_, *recorder_, {end, machine_->ops_done(), start_});
   result.trace.engine = "cuda";
   result.facts = facts();
   return result;
@@ -330,15 +358,18 @@ std::vector<std::string> CudaExecution::positions() const {
 
 Outcome CudaExecution::outcome() const {
   Outcome outcome;
-  if (machine_->finished()) return outcome;
+  const auto ending = options_.group == nullptr ? ProcessGroup::Ending::None : options_.group->ending();
+  if (machine_->finished() && ending == ProcessGroup::Ending::None) return outcome;
   outcome.details = machine_->positions();
-  outcome.status = stopped() ? Status::Interrupted : Status::Deadlock;
-  outcome.text = stopped() ? "stopped by a signal" : "the step cannot go on: every rank waits for another";
+  const bool interrupted = stopped() || ending == ProcessGroup::Ending::Interrupted;
+  if (interrupted && options_.group != nullptr) options_.group->end(ProcessGroup::Ending::Interrupted);
+  outcome.status = interrupted ? Status::Interrupted : Status::Deadlock;
+  outcome.text = interrupted ? "stopped by a signal" : "the step cannot go on: every rank waits for another";
   return outcome;
 }
 
 void CudaExecution::check_deadline() {
-  if (options_.deadline.count() == 0 || std::chrono::steady_clock::now() - progress_ < options_.deadline) return;
+  if (options_.deadline.count() == 0 || std::chrono::steady_clock::now() - progress_.load() < options_.deadline) return;
   std::uint32_t step = machine_->slowest_step();
   for (const Rank& rank : ranks_) step = std::min(step, rank.harvested);
   std::string text = fmt::format("the deadline of {} ms passed in step {}", options_.deadline.count(), step);

@@ -1,10 +1,11 @@
 // One execution of a schedule on GPUs. A thread per rank issues in the order the step machine allows (cuda_drive.cpp); an op "ends" for the
 // machine when it has been put into its stream, and the device does the waiting. Per rank: a stream per lane, an event pair per op
 // (reached, ended), a pool of memory whose foreign uses end when their events are seen complete at a later allocation. At most two
-// repetitions are in flight.
+// repetitions are in flight. One of several processes (ExecuteOptions::group): it runs its rank alone, on a GPU of its own, over NCCL.
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -20,6 +21,7 @@
 #include "exec/cuda/sm_partition.h"
 #include "exec/cuda/timeline.h"
 #include "exec/cuda/transport.h"
+#include "exec/process_group.h"
 
 namespace steptwin {
 
@@ -63,19 +65,24 @@ class CudaExecution {
   StepMachine::Hooks hooks();
   void begin_step(std::uint32_t index, std::uint32_t step);
   void step_enqueued(std::uint32_t index, std::uint32_t step, const OpTimes* times);
-  void harvest(std::uint32_t index, std::uint32_t step);
+  bool harvest(std::uint32_t index, std::uint32_t step);
   bool has_happened(std::uint32_t rank, EventHandle event);
-  void await(EventHandle event);
+  bool await(EventHandle event);
   void end_uses(Rank& rank);
   void drive();
   void serve(std::uint32_t rank);
   void go_on(std::uint32_t rank, std::unique_lock<std::mutex>& lock);
   void wait_for_others(std::uint32_t rank, std::unique_lock<std::mutex>& lock);
-  bool over() const { return failure_ || stuck_ || stopped(); }
-  void put(const Task& task, std::unique_lock<std::mutex>& lock);
+  void watch();
+  void look() const;
+  bool over() const {
+    return failure_ || stuck_ || stopped() || aborting_ || (options_.group != nullptr && options_.group->ending() != ProcessGroup::Ending::None);
+  }
+  void put(const std::vector<Task>& tasks, std::unique_lock<std::mutex>& lock);
   std::vector<RunFact> facts() const;
   void put_local(const Task& task);
-  void put_transfer(const Task& task);
+  void put_transfers(const std::vector<Task>& tasks);
+  std::optional<Transfer> transfer_of(const Task& task, const std::vector<TransferEnd>& ends) const;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> members_of(const Task& task) const;
   void compute(const Task& task, OpId id, StreamHandle stream);
   void copy(const Op& op, const Task& task, StreamHandle stream);
@@ -105,7 +112,8 @@ class CudaExecution {
   std::unique_ptr<Recorder> recorder_;
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<StepMachine> machine_;
-  std::chrono::steady_clock::time_point start_, progress_;
+  std::chrono::steady_clock::time_point start_;
+  std::atomic<std::chrono::steady_clock::time_point> progress_;
 
   // Guards all of the above while threads issue, except what one op owns while it is put into its stream.
   std::mutex mutex_;
@@ -115,6 +123,8 @@ class CudaExecution {
   bool stuck_ = false;                    // every thread waits for another
   std::exception_ptr failure_;            // of the lowest rank
   std::uint32_t failed_rank_ = 0;
+  std::atomic<bool> aborting_{false};     // set by watch(), which takes no lock
+  std::atomic<bool> driven_{false};       // all issuing threads have ended
   std::int64_t put_time_ = 0, puts_ = 0;  // ns, ops: what putting ops into their streams costs the host
 };
 

@@ -7,6 +7,7 @@
 #include "exec/cpu/failure.h"
 #include "exec/cuda/cuda_check.h"
 #include "exec/cuda/cuda_execution.h"
+#include "exec/present.h"
 #include "schedule/base/error.h"
 #include "schedule/ir/text.h"
 
@@ -20,22 +21,29 @@ cudaEvent_t new_event(unsigned flags) {
   return event;
 }
 
-std::unique_ptr<Transport> transport_of(const Schedule& schedule, const ExecuteOptions& options, const std::vector<int>& devices) {
-  switch (options.transport) {
-    case TransportChoice::Nccl:
-      return nccl_transport(schedule, devices);
-    case TransportChoice::Local:
-    case TransportChoice::Auto:
-      break;
-  }
-  return local_transport();
+int device_count() {
+  int count = 0;
+  cuda_check(cudaGetDeviceCount(&count), "find a CUDA device");
+  if (count == 0) throw EnvironmentError(EnvironmentError::Kind::Device, "this computer has no CUDA device", "--backend cpu");
+  return count;
+}
+
+// One of several processes: the GPU of its number on this host.
+int device_of_process(const Launch& launch) {
+  const int count = device_count();
+  const auto device = static_cast<int>(launch.local_rank);
+  if (device < count) return device;
+  throw EnvironmentError(
+      EnvironmentError::Kind::Device,
+      fmt::format("rank {} is process {} of this host, which has {} GPU{}; every process needs one of its own", launch.rank, device, count,
+                  count == 1 ? "" : "s"),
+      "start at most as many processes a host as it has GPUs, or one process without a launcher, whose ranks share a GPU (--transport local)");
 }
 
 // auto: one rank per GPU over NCCL where there are enough GPUs, else all ranks on the first.
 std::vector<int> devices_of(const ExecuteOptions& options, std::size_t ranks) {
-  int count = 0;
-  cuda_check(cudaGetDeviceCount(&count), "find a CUDA device");
-  if (count == 0) throw EnvironmentError(EnvironmentError::Kind::Device, "this computer has no CUDA device", "--backend cpu");
+  if (options.group != nullptr) return std::vector<int>(ranks, device_of_process(options.group->launch()));
+  const int count = device_count();
   std::vector<int> devices(ranks, 0);
   if (options.transport == TransportChoice::Local) return devices;
   for (std::size_t r = 0; r < ranks; ++r) devices[r] = static_cast<int>(r % static_cast<std::size_t>(count));
@@ -62,7 +70,7 @@ void refuse_host_compute(const Schedule& schedule) {
 CudaExecution::CudaExecution(const Schedule& schedule, const ExecuteOptions& options)
     : schedule_(schedule),
       options_(options),
-      matching_(match(schedule, Folding::None)),
+      matching_(matching_of(schedule, options.group)),
       start_(std::chrono::steady_clock::now()),
       progress_(start_) {
   refuse_host_compute(schedule);
@@ -86,11 +94,13 @@ CudaExecution::CudaExecution(const Schedule& schedule, const ExecuteOptions& opt
   }
   ranks_.resize(matching_.ranks.size());
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) ranks_[r].device = devices[r];
-  ExecuteOptions chosen;
-  chosen.transport = options.transport == TransportChoice::Auto && spread ? TransportChoice::Nccl : options.transport;
-  std::vector<int> by_rank(schedule.mesh.size(), 0);
-  for (std::uint32_t r = 0; r < ranks_.size(); ++r) by_rank[matching_.ranks[r].rank.value] = devices[r];
-  transport_ = transport_of(schedule, chosen, by_rank);
+  const bool nccl = options.group != nullptr || options.transport == TransportChoice::Nccl || (options.transport == TransportChoice::Auto && spread);
+  NcclSetting setting;
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) setting.device_of_rank[matching_.ranks[r].rank.value] = devices[r];
+  setting.group = options.group;
+  if (options.deadline.count() > 0) setting.limit = options.deadline;
+  setting.look = [this] { look(); };
+  transport_ = nccl ? nccl_transport(schedule, std::move(setting)) : local_transport();
   memories_.reserve(ranks_.size());
   for (std::uint32_t r = 0; r < ranks_.size(); ++r) set_up_rank(r);
   training_ = std::make_unique<TrainingState>(schedule, matching_, memories_, options);

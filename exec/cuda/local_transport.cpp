@@ -31,7 +31,12 @@ class LocalTransport final : public Transport {
   }
   std::string name() const override { return "local"; }
 
-  void move(const OpBody& body, const Members& members) override {
+  void move(const std::vector<Transfer>& transfers) override {
+    for (const Transfer& transfer : transfers) move(*transfer.body, transfer.members);
+  }
+
+ private:
+  void move(const OpBody& body, const Members& members) {
     const bool nothing =
         std::all_of(members.begin(), members.end(), [](const TransportMember& m) { return m.memory.in.empty() && m.memory.out.empty(); });
     meet(members);
@@ -52,7 +57,6 @@ class LocalTransport final : public Transport {
     meet(members);
   }
 
- private:
   // A barrier of the members' streams.
   void meet(const Members& members) {
     if (members.size() < 2) return;

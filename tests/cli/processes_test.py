@@ -10,7 +10,6 @@ from support import SCENARIOS, Case, binary
 
 SMALL = os.path.join(SCENARIOS, "gpt2_pp4_small.json")
 TINY = ["--set", "model.hidden=64", "--set", "batch.micro_batches=2", "--set", "batch.sequence_length=32"]
-LONG = [*TINY, "--steps", "5000"]  # far longer than any test waits
 TWO = [*TINY, "--set", "mesh.pp=2"]
 REDUCING = [*TINY, "--set", "mesh.pp=1", "--set", "mesh.dp=2", "--set", "zero.level=2"]
 FAILING = """mesh pp 2
@@ -110,30 +109,45 @@ class Results(Processes):
         self.assertEqual(self.good(2, SMALL, *TWO, "--load", "state", "--json", "--no-db")["losses"], one["losses"])
 
 
+    # An agent's store outlives an attempt. Here a process that waits for three others keeps it.
+    def test_attempts_that_share_the_store_of_an_agent(self):
+        port = free_port()
+        keeper = {"RANK": "0", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "keeper"}
+        keeper = self.start("execute", SMALL, *TINY, "--no-db", env=keeper)
+        try:
+            for attempt in ("0", "1"):
+                self.launch(2, SMALL, *TWO, "--no-db", port=port, TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT=attempt)
+                self.assertEqual([code for code, _, _ in self.ends()], [0, 0])
+                self.processes.clear()
+            self.assertIsNone(keeper.poll())
+        finally:
+            keeper.kill()
+            keeper.communicate()
+
+
 class Failures(Processes):
-    def kill(self, rank):
-        self.launch(4, SMALL, *LONG)
+    def kill(self, rank, world, *args):
+        self.launch(world, SMALL, *args, "--steps", "5000")  # far longer than any test waits
         self.wait_for(self.running)
-        time.sleep(0.5)
+        time.sleep(0.2)
         self.processes[rank].kill()
         self.processes[rank].wait()
         killed = time.monotonic()
         ends = self.ends(15)
         self.assertLess(time.monotonic() - killed, 10)
-        self.assertEqual([code for code, _, _ in ends], [-signal.SIGKILL if r == rank else 7 for r in range(4)], ends)
+        self.assertEqual([code for code, _, _ in ends], [-signal.SIGKILL if r == rank else 7 for r in range(world)], ends)
         return [err for _, _, err in ends]
 
     def test_a_killed_process_is_missed_by_all(self):
-        errors = self.kill(2)
+        errors = self.kill(2, 4, *TINY)
         for rank in (0, 1, 3):
             self.assertRegex(errors[rank], r"error: process 2 failed: it has died \(pid \d+ on .*\)\n  rank 2 ")
         self.assertEqual(self.statuses(), [("sim", "ok"), ("exec", "error")])
         self.sound()
 
     def test_a_killed_process_0_is_missed_by_all_and_leaves_the_database_whole(self):
-        errors = self.kill(0)
-        for rank in (1, 2, 3):
-            self.assertRegex(errors[rank], r"process 0 failed|the store of the run at 127\.0\.0\.1:\d+ is lost")
+        error = self.kill(0, 2, *TWO)[1]
+        self.assertRegex(error, r"process 0 failed|the store of the run at 127\.0\.0\.1:\d+ is lost")
         self.expect(0, "runs", "gc")
         self.assertEqual(self.statuses(), [("sim", "ok"), ("exec", "interrupted")])
         self.sound()
@@ -151,7 +165,7 @@ class Failures(Processes):
     def test_a_stop_of_one_interrupts_all(self):
         self.launch(2, SMALL, *TWO, "--steps", "5000")
         self.wait_for(self.running)
-        time.sleep(0.3)
+        time.sleep(0.2)
         self.processes[1].send_signal(signal.SIGTERM)
         ends = self.ends(15)
         self.assertEqual(ends[1][0], 143)
@@ -186,7 +200,7 @@ class Starts(Processes):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            self.launch(2, SMALL, *TWO, "--no-db", "--timeout", "2", port=port)
+            self.launch(2, SMALL, *TWO, "--no-db", "--timeout", "1", port=port)
             ends = self.ends()
         self.assertEqual([code for code, _, _ in ends], [7, 7], ends)
         self.assertRegex(ends[0][2], rf"error: process 0 cannot serve the store of the run at 127\.0\.0\.1:{port}: .*\n  help: set MASTER_PORT")

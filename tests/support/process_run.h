@@ -1,8 +1,10 @@
-// A run of several processes without processes: each is a thread with an execution of its own, and they know of each other only through a store.
+// A run of several processes without processes: each is a thread with an execution of its own, and they know of each other only through a
+// store.
 #pragma once
 
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -21,7 +23,7 @@ struct SharedMap {
   std::atomic<bool> broken{false};  // as if whoever serves it had died
 };
 
-class MemoryStore final : public KvStore {
+class MemoryStore : public KvStore {
   template <class Call>
   auto at(Call call) {
     if (map_->broken) throw EnvironmentError(EnvironmentError::Kind::Device, "connection reset");
@@ -31,7 +33,9 @@ class MemoryStore final : public KvStore {
 
  public:
   explicit MemoryStore(std::shared_ptr<SharedMap> map) : map_(std::move(map)) {}
-  void set(const std::string& key, std::string_view value) override { at([&](auto& values) { values[key] = value; }); }
+  void set(const std::string& key, std::string_view value) override {
+    at([&](auto& values) { values[key] = value; });
+  }
   std::optional<std::string> find(const std::string& key) override {
     return at([&](auto& values) { return values.contains(key) ? std::optional(values[key]) : std::nullopt; });
   }
@@ -48,13 +52,16 @@ class MemoryStore final : public KvStore {
   bool set_first(const std::string& key, std::string_view value) override {
     return at([&](auto& values) { return values.emplace(key, value).second; });
   }
-  void erase(const std::string& key) override { at([&](auto& values) { values.erase(key); }); }
+  void erase(const std::string& key) override {
+    at([&](auto& values) { values.erase(key); });
+  }
 
  private:
   std::shared_ptr<SharedMap> map_;
 };
 
-inline constexpr ProcessGroup::Limits kTestLimits{std::chrono::milliseconds(20'000), std::chrono::milliseconds(5'000), std::chrono::milliseconds(2)};
+inline constexpr ProcessGroup::Limits kTestLimits{std::chrono::milliseconds(20'000), std::chrono::milliseconds(5'000),
+                                                  std::chrono::milliseconds(2)};
 
 inline Launch launch_of(std::uint32_t rank, std::uint32_t world) {
   Launch launch;
@@ -70,13 +77,14 @@ struct ProcessEnd {
 };
 
 // One process per rank of the mesh; [process].
-inline std::vector<ProcessEnd> run_processes(const Schedule& schedule, const ExecuteOptions& options, std::shared_ptr<SharedMap> map) {
+using StoreOf = std::function<std::unique_ptr<KvStore>(std::uint32_t process)>;
+inline std::vector<ProcessEnd> run_processes(const Schedule& schedule, const ExecuteOptions& options, const StoreOf& store_of) {
   const auto world = static_cast<std::uint32_t>(schedule.mesh.size());
   std::vector<ProcessEnd> ends(world);
   std::vector<std::thread> threads;
   for (std::uint32_t rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
-      ProcessGroup group(launch_of(rank, world), std::make_unique<MemoryStore>(map), kTestLimits);
+      ProcessGroup group(launch_of(rank, world), store_of(rank), kTestLimits);
       try {
         group.join("a test");
         ExecuteOptions own = options;
@@ -96,6 +104,10 @@ inline std::vector<ProcessEnd> run_processes(const Schedule& schedule, const Exe
   }
   for (std::thread& thread : threads) thread.join();
   return ends;
+}
+
+inline std::vector<ProcessEnd> run_processes(const Schedule& schedule, const ExecuteOptions& options, std::shared_ptr<SharedMap> map) {
+  return run_processes(schedule, options, [map](std::uint32_t) { return std::make_unique<MemoryStore>(map); });
 }
 
 // What process 0 has, or throws.

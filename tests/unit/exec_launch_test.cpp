@@ -24,12 +24,15 @@ Variables operator+(Variables a, const Variables& b) {
   return a;
 }
 
-const Variables kTorchrun{{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "7001"}};
-const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "5"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
+const Variables kTorchrun{{"RANK", "3"},         {"WORLD_SIZE", "8"},    {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"},
+                          {"MASTER_ADDR", "n1"}, {"MASTER_PORT", "7001"}};
+const Variables kOpenMpi{
+    {"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "5"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}};
 const Variables kMpich{{"PMI_RANK", "1"}, {"PMI_SIZE", "6"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "3"}};
-const Variables kMvapich{{"MV2_COMM_WORLD_RANK", "6"}, {"MV2_COMM_WORLD_SIZE", "7"}, {"MV2_COMM_WORLD_LOCAL_RANK", "0"}, {"MV2_COMM_WORLD_LOCAL_SIZE", "1"}};
+const Variables kMvapich{
+    {"MV2_COMM_WORLD_RANK", "6"}, {"MV2_COMM_WORLD_SIZE", "7"}, {"MV2_COMM_WORLD_LOCAL_RANK", "0"}, {"MV2_COMM_WORLD_LOCAL_SIZE", "1"}};
 const Variables kPals{{"PALS_RANKID", "4"}, {"PMI_SIZE", "9"}, {"PALS_LOCAL_RANKID", "2"}};
-const Variables kSlurm{{"SLURM_STEP_ID", "0"},  {"SLURM_PROCID", "9"},   {"SLURM_STEP_NUM_TASKS", "16"},
+const Variables kSlurm{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "9"},      {"SLURM_STEP_NUM_TASKS", "16"},
                        {"SLURM_LOCALID", "1"}, {"SLURM_JOB_ID", "123456"}, {"SLURM_JOB_NODELIST", "tux[07-09,12],big1"}};
 const Variables kAddress{{"MASTER_ADDR", "n1"}};
 
@@ -70,7 +73,8 @@ TEST(Launch, each_launcher_s_variables_are_read) {
 
 TEST(Launch, the_first_of_several_launchers_counts) {
   Variables all = kSlurm + kAddress;
-  const std::vector<std::pair<const char*, Variables>> rows{{"PALS", kPals}, {"MVAPICH", kMvapich}, {"MPICH", kMpich}, {"Open MPI", kOpenMpi}, {"torchrun", kTorchrun}};
+  const std::vector<std::pair<const char*, Variables>> rows{
+      {"PALS", kPals}, {"MVAPICH", kMvapich}, {"MPICH", kMpich}, {"Open MPI", kOpenMpi}, {"torchrun", kTorchrun}};
   EXPECT_EQ(launch_with(all).launcher, "Slurm");
   for (const auto& [launcher, variables] : rows) {
     all = all + variables;
@@ -100,7 +104,8 @@ TEST(Launch, on_one_host_the_address_may_be_missing) {
 }
 
 TEST(Launch, the_agent_of_torchrun_holds_the_store) {
-  const Variables agent{{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_RUN_ID", "r7"}, {"RANK", "0"}};
+  const Variables agent{
+      {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "2"}, {"TORCHELASTIC_RUN_ID", "r7"}, {"RANK", "0"}};
   const Launch launch = launch_with(kTorchrun + agent);
   EXPECT_TRUE(launch.agent_store);
   EXPECT_FALSE(launch.serves_store());
@@ -112,7 +117,8 @@ TEST(Launch, the_agent_of_torchrun_holds_the_store) {
 
 // Inside sbatch without srun the variables describe the job, but one process runs.
 TEST(Launch, slurm_counts_in_a_step_of_several_tasks_only) {
-  for (const char* step : {"4294967291", "4294967290", ""}) EXPECT_TRUE(launch_with(kSlurm + Variables{{"SLURM_STEP_ID", step}}).alone()) << step;
+  for (const char* step : {"4294967291", "4294967290", ""})
+    EXPECT_TRUE(launch_with(kSlurm + Variables{{"SLURM_STEP_ID", step}}).alone()) << step;
   EXPECT_TRUE(launch_with(kSlurm + Variables{{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}).alone());
   EXPECT_TRUE(launch_with(kSlurm + Variables{{"SLURM_STEP_NUM_TASKS", ""}}).alone());
 }
@@ -130,7 +136,8 @@ TEST(Launch, what_is_missing_or_makes_no_sense_is_refused) {
   expect_refused(kTorchrun + Variables{{"LOCAL_RANK", "2"}}, "LOCAL_RANK is 2, but LOCAL_WORLD_SIZE is 2");
   expect_refused(kTorchrun + Variables{{"LOCAL_WORLD_SIZE", "9"}}, "LOCAL_WORLD_SIZE is 9, more than WORLD_SIZE = 8");
   for (const char* word : {"x", "-1", "1.5", " 1", "99999999999"})
-    expect_refused(kTorchrun + Variables{{"RANK", word}}, std::string("the environment variable RANK is `") + word + "`, which is no whole number");
+    expect_refused(kTorchrun + Variables{{"RANK", word}},
+                   std::string("the environment variable RANK is `") + word + "`, which is no whole number");
   for (const char* port : {"0", "65536"}) expect_refused(kTorchrun + Variables{{"MASTER_PORT", port}}, "ports are 1 to 65535", "free port");
 }
 

@@ -1,5 +1,6 @@
-// Several processes of one run: the part that one drives, how they find each other, how a failure or a death of one becomes known to all, their
-// clocks, and the data between them. (That a run of theirs is like one process' is what the conformance suite asks of its row "processes".)
+// Several processes of one run: the part that one drives, how they find each other, how a failure or a death of one becomes known to all,
+// their clocks, and the data between them. (That a run of theirs is like one process' is what the conformance suite asks of its row
+// "processes".)
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,16 +11,17 @@
 #include "exec/present.h"
 #include "schedule/ir/text.h"
 #include "tests/support/process_run.h"
+#include "traces/check_trace.h"
 
 namespace steptwin {
 namespace {
 
+using std::chrono::milliseconds;
 using test::kTestLimits;
 using test::launch_of;
 using test::MemoryStore;
 using test::SharedMap;
 using testing::HasSubstr;
-using std::chrono::milliseconds;
 
 constexpr const char* kRing = R"(mesh pp 3
 comm ring axes pp
@@ -99,6 +101,41 @@ TEST(Processes, nothing_of_a_run_s_data_is_left_in_the_store) {
   }
 }
 
+// Process 1 as if on a host of its own, whose clock is read up to 0.3 ms wrong.
+class FarStore final : public MemoryStore {
+ public:
+  using MemoryStore::MemoryStore;
+  void set(const std::string& key, std::string_view value) override {
+    MemoryStore::set(key, key == "joined/1" ? "far\x1f"
+                                              "another-boot ns 1\x1f"
+                                              "1\x1f"
+                                              "a test"
+                                            : value);
+  }
+  std::optional<std::string> find(const std::string& key) override {
+    std::optional<std::string> value = MemoryStore::find(key);
+    if (value && key.starts_with("clock/1/begin/answer")) value = std::to_string(std::stoll(*value) + 300'000);
+    if (value && key.starts_with("clock/1/end/answer")) value = std::to_string(std::stoll(*value) - 300'000);
+    return value;
+  }
+};
+
+TEST(Processes, times_of_a_clock_that_was_read_wrong_obey_the_order_all_the_same) {
+  const Schedule schedule = parse_schedule(kRing, "t");
+  const auto map = std::make_shared<SharedMap>();
+  const auto ends = test::run_processes(schedule, options_of(20), [&](std::uint32_t process) -> std::unique_ptr<KvStore> {
+    if (process == 1) return std::make_unique<FarStore>(map);
+    return std::make_unique<MemoryStore>(map);
+  });
+  const ExecutionResult& result = ends[0].result;
+  ASSERT_EQ(result.trace.outcome.status, Status::Ok);
+  for (const Diagnostic& d : check_trace(schedule, result.trace, 20)) ADD_FAILURE() << d.code << " " << d.text;
+  EXPECT_EQ(result.processes[1].host, "far");
+  EXPECT_GT(result.processes[1].clock_uncertainty, 0);
+  EXPECT_NEAR(static_cast<double>(result.processes[1].clock_offset), 300e3, static_cast<double>(result.processes[1].clock_uncertainty));
+  EXPECT_EQ(result.processes[2].clock_uncertainty, 0);
+}
+
 TEST(Processes, all_report_the_failure_that_came_first) {
   ExecuteOptions options = options_of();
   options.before_op = [](RankId rank, OpId op, std::uint32_t) {
@@ -120,7 +157,8 @@ TEST(Processes, all_report_the_failure_that_came_first) {
 
 TEST(Processes, a_hang_is_found_and_ends_all) {
   const Schedule schedule = parse_schedule(
-      "mesh pp 2\ncomm c axes pp\nprogram a ranks all\n  lane net network\n  0 send on c to +1 bytes 4B\n  1 recv on c from -1 bytes 4B\n", "t");
+      "mesh pp 2\ncomm c axes pp\nprogram a ranks all\n  lane net network\n  0 send on c to +1 bytes 4B\n  1 recv on c from -1 bytes 4B\n",
+      "t");
   const auto ends = test::run_processes(schedule, options_of(), std::make_shared<SharedMap>());
   for (const auto& end : ends) EXPECT_EQ(end.result.trace.outcome.status, Status::Deadlock);
 }
@@ -151,7 +189,9 @@ struct Group {
     for (std::thread& thread : threads) thread.join();
     return thrown;
   }
-  void join() { EXPECT_THAT(each([](ProcessGroup& g) { g.join("x"); }), testing::Each("")); }
+  void join() {
+    EXPECT_THAT(each([](ProcessGroup& g) { g.join("x"); }), testing::Each(""));
+  }
   std::shared_ptr<SharedMap> map;
   std::vector<std::unique_ptr<ProcessGroup>> members;
 };
@@ -182,7 +222,8 @@ TEST(ProcessGroup, processes_that_run_different_things_are_refused) {
     g.join(g.leads() ? "2 steps" : "3 steps");
     g.barrier("b");
   });
-  EXPECT_THAT(thrown[1], HasSubstr("process 1 was started to run something else than process 0:\n  process 0: 2 steps\n  process 1: 3 steps"));
+  EXPECT_THAT(thrown[1],
+              HasSubstr("process 1 was started to run something else than process 0:\n  process 0: 2 steps\n  process 1: 3 steps"));
   EXPECT_THAT(thrown[0], HasSubstr("process 1 failed: process 1 was started"));
 }
 
@@ -260,7 +301,10 @@ TEST(SharedClock, a_foreign_clock_is_read_to_within_half_the_round_trip) {
   const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
   constexpr std::int64_t kAhead = 5'000'000'000;
   const auto look = [] {};
-  std::thread answering([&] { answer_clock(lead, "c", [&] { return now() + kAhead; }, look); });
+  std::thread answering([&] {
+    answer_clock(
+        lead, "c", [&] { return now() + kAhead; }, look);
+  });
   const ClockReading reading = ask_clock(other, "c", now, look);
   answering.join();
   EXPECT_GT(reading.uncertainty, 0);
@@ -282,7 +326,9 @@ TEST(SharedClock, between_two_readings_the_offset_drifts_evenly) {
 // ---- data ------------------------------------------------------------------------------------------------------------------
 struct Floats {
   explicit Floats(std::vector<float> v) : values(std::move(v)) {}
-  FlatView view() { return FlatView({{reinterpret_cast<std::byte*>(values.data()), static_cast<std::int64_t>(values.size() * sizeof(float))}}); }
+  FlatView view() {
+    return FlatView({{reinterpret_cast<std::byte*>(values.data()), static_cast<std::int64_t>(values.size() * sizeof(float))}});
+  }
   std::vector<float> values;
 };
 
@@ -310,7 +356,8 @@ TEST(RemoteTransfer, a_reduction_adds_in_member_order_wherever_members_run) {
   communicate(body, members);
   MemoryStore store(std::make_shared<SharedMap>());
   const auto at = [&](std::uint32_t m) { return RemoteTransfer::Member{m, {split[m].view(), split[m].view()}}; };
-  RemoteTransfer one(store, "k", body, 3, {at(0), at(2)}, RemoteTransfer::Work::Move), other(store, "k", body, 3, {at(1)}, RemoteTransfer::Work::Move);
+  RemoteTransfer one(store, "k", body, 3, {at(0), at(2)}, RemoteTransfer::Work::Move),
+      other(store, "k", body, 3, {at(1)}, RemoteTransfer::Work::Move);
   EXPECT_TRUE(other.try_finish());
   EXPECT_TRUE(one.try_finish());
   for (std::size_t m = 0; m < 3; ++m) EXPECT_EQ(split[m].values, whole[m].values) << m;
