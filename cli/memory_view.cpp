@@ -60,7 +60,7 @@ void add_state(ClosedForm& form, const Scenario& scenario, std::int64_t count, s
   const auto share = [&](std::int64_t bytes, int level) { return zero >= level ? bytes / ranks : bytes; };
   form.parameters += share(count * size_of(scenario.compute), 3);
   form.gradients += share(count * size_of(scenario.gradient), 2);
-  if (scenario.optimizer == OptimizerKind::Adam) form.optimizer += share(count * 3 * size_of(scenario.master), 1);
+  if (scenario.optimizer == OptimizerKind::Adam && !scenario.offload) form.optimizer += share(count * 3 * size_of(scenario.master), 1);
 }
 
 ClosedForm closed_form(const Scenario& scenario, const std::vector<std::int64_t>& layers, std::size_t stage) {

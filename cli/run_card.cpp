@@ -89,6 +89,18 @@ std::string memory_line(const SimulationRun& run, Micro micro) {
   return text + "\n";
 }
 
+// Pinned and pageable memory of the host, where a program uses them: the most that one rank holds.
+std::string host_memory_line(const Trace& trace) {
+  std::string text;
+  for (const Space space : {Space::Pinned, Space::Pageable}) {
+    Bytes most;
+    for (const MemoryPeak& peak : trace.peaks)
+      if (peak.space == space && peak.curve == Curve::Allocated) most = std::max(most, peak.bytes);
+    if (most > Bytes(0)) text += fmt::format("{}{} {}", text.empty() ? "host memory   " : ", ", human_bytes(most), name_of(space));
+  }
+  return text.empty() ? text : text + " on one rank\n";
+}
+
 // The largest category of the peak of a rank: "optimizer".
 std::string limit_of(const Trace& trace, RankId stand_in) {
   for (const MemoryPeak& peak : trace.peaks) {
@@ -135,7 +147,7 @@ std::string rank_rows(const SimulationRun& run) {
 std::string run_card(const SimulationRun& run, const Session& session) {
   const Micro micro = session.micro();
   std::string text = title(run, session.terminal.utf8 ? "·" : "|") + "\n";
-  text += speed_line(run, micro) + "\n" + bubble_line(run) + memory_line(run, micro) + "\n" + rank_rows(run);
+  text += speed_line(run, micro) + "\n" + bubble_line(run) + memory_line(run, micro) + host_memory_line(run.trace) + "\n" + rank_rows(run);
   const std::string strips = phase_strips(run, static_cast<std::size_t>(std::clamp(session.terminal.width - 12, 20, 100)), kMostRows);
   return strips.empty() ? text : text + "\n" + strips;
 }

@@ -76,8 +76,8 @@ struct RunFact {
 struct ExecutionResult {
   Trace trace;                    // kind "exec": every step's spans; allocated and active curves as measured by the allocator
   std::vector<double> losses;     // mean over all micro-batches and data-parallel ranks, per measured step
-  // Of the run's first repetition, warm-up or not, before the optimizer touches anything: summed over micro-batches and data-parallel
-  // ranks, scaled to the mean loss. Of a tensor that several ranks hold, the one of the lowest.
+  // Of the run's first repetition, warm-up or not, as the optimizer takes them: summed over micro-batches and data-parallel ranks, of the mean
+  // loss, without the loss scale, clipped. Of a tensor that several ranks hold, the one of the lowest.
   NamedValues gradients;
   std::vector<NamedValues> parameters;  // [simulated rank] after the last repetition; the plain model leaves it empty
   std::string environment_json;   // switches in force, library versions, thread counts

@@ -104,6 +104,19 @@ Json zero_json(const ZeroOptions& z) {
   return out;
 }
 
+// What is off is not stated.
+Json optimizer_json(const Scenario& s) {
+  Json out = {{"kind", s.optimizer == OptimizerKind::Adam ? "adam" : "none"}};
+  if (s.offload) out["offload"] = true;
+  if (s.clip > 0) out["clip"] = s.clip;
+  if (s.overflow_check) out["overflow_check"] = true;
+  if (s.loss_scaling.initial == 0) return out;
+  out["loss_scale"] = s.loss_scaling.initial;
+  out["loss_scale_factor"] = s.loss_scaling.factor;
+  out["loss_scale_steps"] = s.loss_scaling.good_steps;
+  return out;
+}
+
 Json recompute_json(const Scenario& s) {
   constexpr const char* kNames[] = {"none", "full", "every", "sqrt"};
   Json out = {{"mode", kNames[static_cast<std::size_t>(s.recompute)]}};
@@ -120,8 +133,8 @@ Json canonical(const ScenarioReading& r) {
   if (s.pipeline.form == PipelineForm::Bmtrain) out["pipeline"] = {{"form", "bmtrain"}, {"micro_batches", s.pipeline.micro_batches}};
   out["zero"] = zero_json(s.zero);
   out["recompute"] = recompute_json(s);
-  out["optimizer"] = {{"kind", s.optimizer == OptimizerKind::Adam ? "adam" : "none"}};
-  if (s.overflow_check) out["optimizer"]["overflow_check"] = true;
+  if (s.reduce != s.gradient) out["precision"]["reduce"] = name_of(s.reduce);
+  out["optimizer"] = optimizer_json(s);
   out["data_parallel"] = {{"reduce", s.gradient_reduce == GradientReduce::Overlap ? "overlap" : "end"},
                           {"bucket_mib", static_cast<double>(s.bucket_bytes.value) / 1048576}};
   out["run"] = {{"steps", s.steps}};

@@ -41,6 +41,7 @@ constexpr SectionReader kReaders[] = {
     {read_pipeline, &GoodSections::pipeline, nullptr},
     {read_schedule, &GoodSections::schedule, nullptr},
     {read_zero, nullptr, nullptr},
+    {read_optimizer, nullptr, nullptr},
     {read_small_sections, &GoodSections::run, nullptr},
     {read_machine_or_cost, nullptr, nullptr},  // sets its two marks itself
 };

@@ -46,6 +46,14 @@ struct ZeroOptions {
   bool operator==(const ZeroOptions&) const = default;
 };
 
+// BMTrain's OptimManager: the loss gradient is multiplied by a scale that the optimizer's gradients are divided by again.
+struct LossScaling {
+  double initial = 0;                // 0: none. The least scale is 1
+  double factor = 2;                 // divides the scale on overflow, multiplies it after good_steps steps without
+  std::int64_t good_steps = 1024;
+  bool operator==(const LossScaling&) const = default;
+};
+
 // One value of the resolved scenario: what holds, and who said so.
 struct ResolvedValue {
   std::string path;    // dotted, as --set takes it: "batch.micro_batches"
@@ -61,6 +69,7 @@ struct Scenario {
   std::int64_t micro_batches = 1;
   BatchShape batch;
   DType compute = DType::Bf16, master = DType::Fp32, gradient = DType::Fp32;
+  DType reduce = DType::Fp32;                 // in which gradients are summed over data-parallel ranks; default: their own type
   std::string order = "1f1b";                 // a row of orders.h, or "csv"
   std::string order_csv;                      // path when order == "csv"
   std::vector<std::int64_t> layers_per_stage; // explicit partition; empty = remainder to the first stages
@@ -73,7 +82,10 @@ struct Scenario {
   std::int64_t recompute_every = 1;           // Every: layers of a group that keeps only its first input
   ZeroOptions zero;
   OptimizerKind optimizer = OptimizerKind::Adam;
+  bool offload = false;                       // the optimizer's states and steps are the host's
   bool overflow_check = false;                // look for gradients that are not finite; then the optimizer skips the step
+  LossScaling loss_scaling;
+  double clip = 0;                            // largest norm of all gradients; 0: any
   GradientReduce gradient_reduce = GradientReduce::Overlap;
   Bytes bucket_bytes{25 << 20};               // data-parallel gradient bucket
   std::optional<Machine> machine;             // unset when cost is given

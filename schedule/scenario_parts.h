@@ -43,7 +43,8 @@ void read_precision(ScenarioReading& r);
 void read_pipeline(ScenarioReading& r);  // sets defaults of the sections behind it
 void read_schedule(ScenarioReading& r);
 void read_zero(ScenarioReading& r);
-void read_small_sections(ScenarioReading& r);  // recompute, optimizer, data_parallel, run, assume
+void read_optimizer(ScenarioReading& r);
+void read_small_sections(ScenarioReading& r);  // recompute, data_parallel, run, assume
 void read_machine_or_cost(ScenarioReading& r);
 
 void check_across_fields(ScenarioReading& r);  // scenario_checks.cpp: impossible combinations; sets nodes and notes

@@ -99,6 +99,28 @@ void refuse_zero_keys(ScenarioReading& r, const JsonObject& o, int least, const 
   }
 }
 
+// Keys of "optimizer" that need an optimizer, or each other.
+void check_optimizer_keys(ScenarioReading& r, const JsonObject& o) {
+  const Scenario& s = r.scenario;
+  const std::pair<const char*, bool> kUses[] = {{"offload", s.offload},
+                                                {"clip", s.clip > 0},
+                                                {"loss_scale", s.loss_scaling.initial > 0},
+                                                {"overflow_check", s.overflow_check && o.has("overflow_check")}};
+  for (const auto& [key, used] : kUses) {
+    if (!used || s.optimizer != OptimizerKind::None) continue;
+    r.problems.error_at_key("CONFLICT", *o.find(key), fmt::format("{} without an optimizer", in_quotes(key)),
+                            fmt::format("write \"kind\": \"adam\", or remove {}", in_quotes(key)));
+  }
+  for (const char* key : {"loss_scale_factor", "loss_scale_steps"}) {
+    if (!o.has(key) || o.has("loss_scale")) continue;
+    r.problems.error_at_key("CONFLICT", *o.find(key), fmt::format("{} says how a scale moves, and the loss is not scaled", in_quotes(key)),
+                            fmt::format("write \"loss_scale\": 65536, or remove {}", in_quotes(key)));
+  }
+  if (s.loss_scaling.initial > 0 && !s.overflow_check)
+    r.problems.error_at_key("CONFLICT", *o.find("overflow_check"), "a loss scale moves by what the overflow check finds",
+                            "write \"overflow_check\": true, or remove \"loss_scale\"");
+}
+
 }  // namespace
 
 void read_mesh(ScenarioReading& r) {
@@ -131,6 +153,7 @@ void read_precision(ScenarioReading& r) {
   r.scenario.compute = dtype_of(o, "compute", {"bf16", "fp16", "fp32"}, DType::Bf16);
   r.scenario.master = dtype_of(o, "master", {"fp32"}, DType::Fp32);
   r.scenario.gradient = dtype_of(o, "gradient", {"fp32", "bf16", "fp16"}, DType::Fp32);
+  r.scenario.reduce = dtype_of(o, "reduce", {"fp32", "bf16", "fp16"}, r.scenario.gradient);
 }
 
 void read_pipeline(ScenarioReading& r) {
@@ -181,6 +204,20 @@ void read_zero(ScenarioReading& r) {
   refuse_zero_keys(r, o, 3, {"reshard"});
 }
 
+void read_optimizer(ScenarioReading& r) {
+  constexpr NumberRange kScale{1, 3.4e38}, kFactor{1, 1e6, true}, kNorm{0, 1e12, true};
+  const JsonObject o = r.section("optimizer");
+  Scenario& s = r.scenario;
+  s.optimizer = o.choice("kind", {"adam", "none"}).value_or(0) == 1 ? OptimizerKind::None : OptimizerKind::Adam;
+  s.offload = o.boolean("offload").value_or(false);
+  s.clip = o.number("clip", kNorm).value_or(0);
+  s.loss_scaling.initial = o.number("loss_scale", kScale).value_or(0);
+  s.loss_scaling.factor = o.number("loss_scale_factor", kFactor).value_or(s.loss_scaling.factor);
+  s.loss_scaling.good_steps = o.integer("loss_scale_steps", {1, 1'000'000'000}).value_or(s.loss_scaling.good_steps);
+  s.overflow_check = o.boolean("overflow_check").value_or(s.loss_scaling.initial > 0);
+  check_optimizer_keys(r, o);
+}
+
 void read_small_sections(ScenarioReading& r) {
   constexpr RecomputeMode kModes[] = {RecomputeMode::None, RecomputeMode::Full, RecomputeMode::Every, RecomputeMode::Sqrt};
   const JsonObject recompute = r.section("recompute");
@@ -190,13 +227,6 @@ void read_small_sections(ScenarioReading& r) {
     r.problems.error_at_key("CONFLICT", recompute.has("every") ? *recompute.find("every") : *recompute.find("mode"),
                             "\"mode\": \"every\" and \"every\" belong together",
                             "write \"mode\": \"every\", \"every\": 2, or neither");
-  const JsonObject optimizer = r.section("optimizer");
-  const bool none = optimizer.choice("kind", {"adam", "none"}).value_or(0) == 1;
-  r.scenario.overflow_check = optimizer.boolean("overflow_check").value_or(false);
-  if (none && r.scenario.overflow_check)
-    r.problems.error_at_key("CONFLICT", *optimizer.find("overflow_check"), "an overflow check without an optimizer to hold back",
-                            "write \"kind\": \"adam\", or remove \"overflow_check\"");
-  r.scenario.optimizer = none ? OptimizerKind::None : OptimizerKind::Adam;
   const JsonObject data_parallel = r.section("data_parallel");
   const bool end = data_parallel.choice("reduce", {"overlap", "end"}).value_or(0) == 1;
   r.scenario.gradient_reduce = end ? GradientReduce::End : GradientReduce::Overlap;

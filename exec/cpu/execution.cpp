@@ -92,6 +92,7 @@ ExecutionResult Execution::run() {
   const Outcome end = outcome();
   if (end.status == Status::Ok) training_->save();
   ExecutionResult result = finish_run(schedule_, options_, matching_, *training_, *recorder_, {end, machine_->ops_done(), start_});
+  result.facts = training_->facts();
   result.environment_json = library_versions();
   return result;
 }
@@ -164,7 +165,7 @@ void Execution::work(const Task& task) {
 
 void Execution::work_local(const Task& task) {
   RankMemory& memory = memories_[task.rank];
-  if (!memory.does_work(task.op)) return;
+  if (!memory.does_work(task.op)) return training_->guarded_off(task.rank, machine_->step(task.rank), task.op);
   const OpId id = id_of(task.rank, task.op);
   const Op& op = schedule_.ops[id.value];
   if (std::holds_alternative<Copy>(op.body)) return copy(op, task);
@@ -172,7 +173,7 @@ void Execution::work_local(const Task& task) {
   if (operands.empty()) return;  // an op of a schedule text that only states its time
   const std::uint32_t step = machine_->step(task.rank);
   training_->before_op(task.rank, step, task.op);
-  run_compute(schedule_, schedule_.program_of(id), id, operands, training_->context(step));
+  run_compute(schedule_, schedule_.program_of(id), id, operands, training_->context(task.rank, step));
   training_->after_op(task.rank, step, task.op);
 }
 

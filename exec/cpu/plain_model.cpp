@@ -10,6 +10,7 @@
 
 #include "exec/cpu/data_loader.h"
 #include "exec/ops/compute.h"
+#include "exec/ops/dropout.h"
 #include "schedule/base/error.h"
 
 namespace steptwin {
@@ -34,7 +35,11 @@ at::ScalarType scalar_type(DType dtype) {
 struct ModelFacts {
   std::map<std::string, TensorSpec> parameters;
   std::int64_t heads = 0, layers = 0;
-  bool optimizer = false, master = false;
+  bool optimizer = false, master = false, overflow_check = false;
+  double dropout = 0;
+  bool drops_probabilities = false;
+  std::optional<double> clip;
+  double loss_scale = 1, loss_scale_factor = 1, loss_scale_steps = 1e18;  // without loss scaling: 1 for ever
 };
 
 void read_parameters(const Schedule& schedule, ModelFacts& facts) {
@@ -55,14 +60,21 @@ ModelFacts facts_of(const Schedule& schedule) {
   for (const Layout& layout : schedule.layouts) {
     for (const TensorSpec& tensor : layout.tensors) {
       if ((tensor.name == "lse" || tensor.name == "probabilities") && tensor.shape.size() > 1) facts.heads = tensor.shape[1];
-      if (tensor.name == "mask") refuse("it has dropout");
+      if (tensor.name == "core.mask") facts.drops_probabilities = true;
     }
   }
   while (facts.parameters.contains(fmt::format("layers.{}.attn.norm.weight", facts.layers))) ++facts.layers;
   if (facts.heads == 0 || facts.layers == 0 || !facts.parameters.contains("embed.token.weight"))
     refuse("it is not one of a whole GPT or Llama model");
-  facts.optimizer =
-      std::any_of(schedule.ops.begin(), schedule.ops.end(), [&](const Op& op) { return schedule.name(op.label.segment) == "adam"; });
+  const auto has_op = [&](std::string_view segment) {
+    return std::any_of(schedule.ops.begin(), schedule.ops.end(), [&](const Op& op) { return schedule.name(op.label.segment) == segment; });
+  };
+  facts.optimizer = has_op("adam"), facts.overflow_check = has_op("check");
+  facts.dropout = schedule.constant("dropout").value_or(0);
+  facts.clip = schedule.constant("clip");
+  facts.loss_scale = schedule.constant("loss_scale").value_or(1);
+  facts.loss_scale_factor = schedule.constant("loss_scale_factor").value_or(1);
+  facts.loss_scale_steps = schedule.constant("loss_scale_steps").value_or(1e18);
   return facts;
 }
 
@@ -74,11 +86,14 @@ struct Parameter {
 
 class PlainModel {
  public:
-  PlainModel(const Schedule& schedule, std::uint64_t seed) : facts_(facts_of(schedule)) {
+  PlainModel(const Schedule& schedule, std::uint64_t seed) : facts_(facts_of(schedule)), seed_(seed), scale_(facts_.loss_scale) {
     for (const auto& [name, tensor] : facts_.parameters) parameters_.emplace(name, make(name, tensor, seed));
   }
-  // Mean loss of the batch [n, s]; the gradients are left in the parameters.
-  double gradients(const at::Tensor& tokens, const at::Tensor& targets);
+  // Mean loss of the batch [n, s], whose rows are the samples from first_sample on; its gradients, times the loss scale, are left in the
+  // parameters.
+  double gradients(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample);
+  // Takes the loss scale out of the gradients and clips them; false: they overflowed, and the scale is lower now.
+  bool prepare_gradients();
   void adam_step();
   NamedValues gradient_values() const;
   bool has_optimizer() const { return facts_.optimizer; }
@@ -93,13 +108,17 @@ class PlainModel {
   bool has(const std::string& name) const { return parameters_.contains(name); }
   at::Tensor linear(const std::string& name, const at::Tensor& x) const;
   at::Tensor norm(const std::string& name, const at::Tensor& x) const;
-  at::Tensor attention(const std::string& prefix, const at::Tensor& x) const;
-  at::Tensor mlp(const std::string& prefix, const at::Tensor& x) const;
-  at::Tensor loss(const at::Tensor& tokens, const at::Tensor& targets) const;
+  at::Tensor dropout(const MaskState& masks, const at::Tensor& x) const;
+  MaskState masks(const std::string& place, std::int64_t first_sample) const { return {mask_key(place, seed_), first_sample}; }
+  at::Tensor attention(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const;
+  at::Tensor mlp(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const;
+  at::Tensor loss(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample) const;
 
   ModelFacts facts_;
   std::map<std::string, Parameter> parameters_;
-  std::int64_t step_ = 0;
+  std::uint64_t seed_ = 1;
+  std::int64_t step_ = 0;  // that Adam has made
+  double scale_ = 1, good_steps_ = 0;
 };
 
 // With a master copy the values are drawn in fp32 and rounded to the compute type.
@@ -138,7 +157,15 @@ at::Tensor rotary(const at::Tensor& x) {
   return (x.to(at::kFloat) * both.cos().to(at::kFloat) + turned * both.sin().to(at::kFloat)).to(x.scalar_type());
 }
 
-at::Tensor PlainModel::attention(const std::string& prefix, const at::Tensor& x) const {
+// The masks are drawn as the layers draw them; what is done with them is autograd's.
+at::Tensor PlainModel::dropout(const MaskState& state, const at::Tensor& x) const {
+  if (facts_.dropout == 0) return x;
+  const at::Tensor mask = at::empty(x.sizes(), at::TensorOptions(at::kByte));
+  draw_mask(state, facts_.dropout, mask);
+  return at::where(mask.to(at::kBool), x / (1 - facts_.dropout), at::zeros({}, x.options().requires_grad(false)));
+}
+
+at::Tensor PlainModel::attention(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const {
   const std::int64_t b = x.size(0), s = x.size(1), width = at(prefix + ".out.weight").size(1), d = width / facts_.heads;
   const at::Tensor normal = norm(prefix + ".norm", x);
   const auto split = [&](const at::Tensor& t) { return t.reshape({b, s, t.size(-1) / d, d}).transpose(1, 2); };
@@ -156,30 +183,34 @@ at::Tensor PlainModel::attention(const std::string& prefix, const at::Tensor& x)
   k = k.repeat_interleave(group, 1), v = v.repeat_interleave(group, 1);
   const at::Tensor hidden = at::full({s, s}, -std::numeric_limits<double>::infinity(), x.options().requires_grad(false)).triu(1);
   const at::Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(d)) + hidden;
-  const at::Tensor out = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({b, s, width});
-  return x + linear(prefix + ".out", out);
+  const MaskState own = masks(prefix, first_sample);
+  const at::Tensor p = at::softmax(scores, -1);
+  const at::Tensor taken = facts_.drops_probabilities ? dropout(of_probabilities(own), p) : p;
+  const at::Tensor out = at::matmul(taken, v).transpose(1, 2).reshape({b, s, width});
+  return x + dropout(own, linear(prefix + ".out", out));
 }
 
-at::Tensor PlainModel::mlp(const std::string& prefix, const at::Tensor& x) const {
+at::Tensor PlainModel::mlp(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const {
   const at::Tensor normal = norm(prefix + ".norm", x);
   const at::Tensor up = linear(prefix + ".up", normal);
   const at::Tensor active = has(prefix + ".gate.weight") ? at::silu(linear(prefix + ".gate", normal)) * up : at::gelu(up, "tanh");
-  return x + linear(prefix + ".down", active);
+  return x + dropout(masks(prefix, first_sample), linear(prefix + ".down", active));
 }
 
-at::Tensor PlainModel::loss(const at::Tensor& tokens, const at::Tensor& targets) const {
+at::Tensor PlainModel::loss(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample) const {
   at::Tensor x = at::embedding(at("embed.token.weight"), tokens);
   if (has("embed.position.weight")) x = x + at::embedding(at("embed.position.weight"), at::arange(tokens.size(1), at::kLong));
+  x = dropout(masks("embed", first_sample), x);
   for (std::int64_t layer = 0; layer < facts_.layers; ++layer) {
-    x = attention(fmt::format("layers.{}.attn", layer), x);
-    x = mlp(fmt::format("layers.{}.mlp", layer), x);
+    x = attention(fmt::format("layers.{}.attn", layer), x, first_sample);
+    x = mlp(fmt::format("layers.{}.mlp", layer), x, first_sample);
   }
   const at::Tensor& table = at(has("head.weight") ? "head.weight" : "embed.token.weight");
   const at::Tensor logits = at::matmul(norm("head.norm", x), table.t()).to(at::kFloat);
   return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}));
 }
 
-double PlainModel::gradients(const at::Tensor& tokens, const at::Tensor& targets) {
+double PlainModel::gradients(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample) {
   torch::autograd::variable_list leaves;
   for (auto& [name, parameter] : parameters_) {
     leaves.push_back(parameter.value);
@@ -190,18 +221,38 @@ double PlainModel::gradients(const at::Tensor& tokens, const at::Tensor& targets
   for (std::int64_t first = 0; first < samples; first += at_once) {
     const std::int64_t count = std::min(at_once, samples - first);
     const double share = static_cast<double>(count) / static_cast<double>(samples);
-    const at::Tensor part = loss(tokens.narrow(0, first, count), targets.narrow(0, first, count)) * share;
-    const auto slopes = torch::autograd::grad({part}, leaves);
+    const at::Tensor part = loss(tokens.narrow(0, first, count), targets.narrow(0, first, count), first_sample + first) * share;
+    const auto slopes = torch::autograd::grad({part * scale_}, leaves);
     mean += part.item<double>();
     std::size_t i = 0;
     for (auto& [name, parameter] : parameters_) parameter.gradient += slopes[i++].to(at::kFloat);
   }
-  ++step_;
   return mean;
+}
+
+bool PlainModel::prepare_gradients() {
+  const c10::AutoGradMode no_gradients(false);
+  bool finite = true;
+  double squares = 0;
+  for (auto& [name, p] : parameters_) finite = finite && (!facts_.overflow_check || at::isfinite(p.gradient).all().item<bool>());
+  const double scale = scale_;
+  good_steps_ = finite ? good_steps_ + 1 : 0;
+  if (!finite) scale_ = std::max(1.0, scale_ / facts_.loss_scale_factor);
+  if (good_steps_ >= facts_.loss_scale_steps) scale_ *= facts_.loss_scale_factor, good_steps_ = 0;
+  if (!finite) return false;
+  for (auto& [name, p] : parameters_) {
+    p.gradient = p.gradient / scale;
+    squares += p.gradient.to(at::kDouble).square().sum().item<double>();
+  }
+  const double factor = facts_.clip ? *facts_.clip / (std::sqrt(squares) + 1e-6) : 1;
+  for (auto& [name, p] : parameters_)
+    if (factor < 1) p.gradient = p.gradient * factor;
+  return true;
 }
 
 void PlainModel::adam_step() {
   const c10::AutoGradMode no_gradients(false);
+  ++step_;
   const auto steps = static_cast<double>(step_);
   for (auto& [name, p] : parameters_) {
     if (!facts_.master) p.weight = p.value.detach().to(at::kFloat).clone();
@@ -249,10 +300,12 @@ ExecutionResult run_plain_model(const Schedule& schedule, const ExecuteOptions& 
   const std::uint32_t repetitions = options.warm_up + options.steps;
   for (std::uint32_t step = 0; step < repetitions; ++step) {
     if (options.stop != nullptr && options.stop->load()) break;
-    const double loss = model.gradients(batch_ids(loader, step, Ids::Tokens), batch_ids(loader, step, Ids::Targets));
+    const double loss =
+        model.gradients(batch_ids(loader, step, Ids::Tokens), batch_ids(loader, step, Ids::Targets), sample_number(shape, step, 0, 0, 0));
     if (step >= options.warm_up) result.losses.push_back(loss);
+    const bool finite = model.prepare_gradients();
     if (step == 0 && options.keep_gradients) result.gradients = model.gradient_values();
-    if (model.has_optimizer()) model.adam_step();
+    if (model.has_optimizer() && finite) model.adam_step();
   }
   return result;
 }

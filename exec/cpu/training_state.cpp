@@ -44,7 +44,8 @@ TrainingState::TrainingState(const Schedule& schedule, const Matching& matching,
       loader_(options.text, data_shape(schedule), options.seed, options.text_name),
       losses_(matching.ranks.size()),
       gradients_(matching.ranks.size()),
-      ranges_(schedule, matching) {
+      ranges_(schedule, matching),
+      skipped_(matching.ranks.size()) {
   for (const Program& p : schedule.programs)
     for (const Buffer& buffer : p.buffers)
       if (is_ids(schedule, buffer, "tokens") || is_ids(schedule, buffer, "targets"))
@@ -74,8 +75,9 @@ void TrainingState::find_losses(std::uint32_t rank) {
 void TrainingState::initialise_parameters() {
   if (!options_.load.empty()) {
     earlier_steps_ = load_state(schedule_, matching_, memories_, options_.load);
-    return;
+    return set_up_loss_scale();
   }
+  set_up_loss_scale();
   for (std::uint32_t r = 0; r < memories_.size(); ++r) {
     const Program& p = program(r);
     for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
@@ -93,6 +95,42 @@ void TrainingState::initialise_parameters() {
       }
     }
   }
+}
+
+std::optional<std::uint32_t> TrainingState::loss_scale_buffer(std::uint32_t rank) const {
+  const Program& p = program(rank);
+  for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
+    const Buffer& buffer = p.buffers[b];
+    const bool found = buffer.resident && buffer.layout.valid() && schedule_.layouts[buffer.layout.value].name == "loss_scale";
+    if (found && buffer.bytes == Bytes(sizeof(std::array<float, 3>))) return b;
+  }
+  return std::nullopt;
+}
+
+std::array<float, 3> TrainingState::loss_scale(std::uint32_t rank, std::uint32_t buffer) const {
+  std::array<float, 3> state{};
+  memories_[rank].source().read(reinterpret_cast<std::byte*>(state.data()), memories_[rank].resident(buffer), sizeof state);
+  return state;
+}
+
+// Of a checkpoint the loss scale is part of the state; else it starts as the schedule says.
+void TrainingState::set_up_loss_scale() {
+  for (std::uint32_t r = 0; r < memories_.size(); ++r) {
+    const auto buffer = loss_scale_buffer(r);
+    if (!buffer) continue;
+    const std::array<float, 3> start = {static_cast<float>(schedule_.constant("loss_scale").value_or(1)), 0, 0};
+    if (options_.load.empty())
+      memories_[r].source().write(memories_[r].resident(*buffer), reinterpret_cast<const std::byte*>(start.data()), sizeof start);
+    else
+      skipped_[r].steps = static_cast<std::int64_t>(loss_scale(r, *buffer)[2]);
+  }
+}
+
+std::vector<RunFact> TrainingState::facts() const {
+  const auto buffer = memories_.empty() ? std::nullopt : loss_scale_buffer(0);
+  if (!buffer) return {};
+  const std::array<float, 3> state = loss_scale(0, *buffer);
+  return {{"loss_scale", "loss scale", "1", static_cast<double>(state[0])}, {"skipped_steps", "skipped steps", "1", static_cast<double>(state[2])}};
 }
 
 void TrainingState::save() const {
@@ -113,19 +151,35 @@ void TrainingState::begin_step(std::uint32_t rank, std::uint32_t step) {
   }
 }
 
-StepContext TrainingState::context(std::uint32_t step) const {
+StepContext TrainingState::context(std::uint32_t rank, std::uint32_t step) const {
   StepContext context;
   const DataShape& shape = loader_.shape();
   if (shape.micro_batches > 0) context.loss_scale = 1.0 / static_cast<double>(shape.micro_batches * shape.data_parallel);
-  context.step = earlier_steps_ + step + 1;
+  context.seed = options_.seed;
+  const std::int64_t replica = schedule_.mesh.coordinate(matching_.ranks[rank].rank, "dp");
+  context.first_sample = sample_number(shape, earlier_steps_ + step, 0, replica, 0);
+  context.micro_batch_distance = shape.data_parallel * shape.micro_batch;
+  const std::lock_guard lock(skipped_mutex_);
+  context.step = earlier_steps_ + step + 1 - skipped_[rank].steps;
   return context;
 }
 
-// The optimizer is the first to read a gradient after all reductions.
+// Adam counts the steps that it makes. All its ops of a step share one guard, and the ranks one decision.
+void TrainingState::guarded_off(std::uint32_t rank, std::uint32_t step, std::uint32_t op) {
+  const Op& o = schedule_.ops[program(rank).first_op.value + op];
+  if (o.label.phase != Phase::Update || schedule_.name(o.label.segment) != "adam") return;
+  const std::lock_guard lock(skipped_mutex_);
+  if (skipped_[rank].last == step) return;
+  skipped_[rank].last = step;
+  ++skipped_[rank].steps;
+}
+
+// The optimizer reads gradients after all reductions and scalings.
 void TrainingState::before_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op) {
   if (!captures(step)) return;
   const Program& p = program(rank);
-  if (schedule_.ops[p.first_op.value + op].label.phase != Phase::Update) return;
+  const Label& label = schedule_.ops[p.first_op.value + op].label;
+  if (label.phase != Phase::Update || schedule_.name(label.segment) != "adam") return;
   const auto operands = memories_[rank].operands(op);
   const auto accesses = schedule_.accesses_of(OpId(p.first_op.value + op));
   for (std::size_t i = 0; i < accesses.size(); ++i) {

@@ -2,6 +2,7 @@
 // check.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -30,9 +31,11 @@ class TrainingState {
   // Around a compute op of a rank; from several threads for different ops.
   void before_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op);
   void after_op(std::uint32_t rank, std::uint32_t step, std::uint32_t op);
+  void guarded_off(std::uint32_t rank, std::uint32_t step, std::uint32_t op);  // in place of both, when its guard said no
   void end_step(std::uint32_t rank, std::uint32_t step);
-  StepContext context(std::uint32_t step) const;
+  StepContext context(std::uint32_t rank, std::uint32_t step) const;
 
+  std::vector<RunFact> facts() const;  // the loss scale and the steps that an overflow held back, where there is one
   // Losses of all steps; with keep_gradients, as the rank holds them, gradients of the first repetition and parameters as they stand.
   void fill_part(std::uint32_t rank, RankPart& part) const;
 
@@ -44,6 +47,13 @@ class TrainingState {
   const Program& program(std::uint32_t rank) const;
   void find_losses(std::uint32_t rank);
   void read_shares(std::uint32_t rank, const Layout& layout, ByteRange range, const std::byte* data, TensorShares& shares) const;
+  struct Skipped {
+    std::int64_t steps = 0;              // that the optimizer did not make, earlier runs' included
+    std::optional<std::uint32_t> last;  // of this run
+  };
+  std::optional<std::uint32_t> loss_scale_buffer(std::uint32_t rank) const;
+  std::array<float, 3> loss_scale(std::uint32_t rank, std::uint32_t buffer) const;  // scale, good steps, skipped steps
+  void set_up_loss_scale();
   bool captures(std::uint32_t step) const { return options_.keep_gradients && step == 0; }
 
   const Schedule& schedule_;
@@ -56,6 +66,8 @@ class TrainingState {
   std::vector<TensorShares> gradients_;  // [rank]
   HeldRanges ranges_;
   std::int64_t earlier_steps_ = 0;  // of the checkpoint that was loaded
+  mutable std::mutex skipped_mutex_;
+  std::vector<Skipped> skipped_;    // [rank]
 };
 
 }  // namespace steptwin

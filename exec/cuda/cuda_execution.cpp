@@ -219,6 +219,8 @@ void CudaExecution::put_local(const Task& task) {
       } else {
         compute(task, id, stream);
       }
+    } else {
+      training_->guarded_off(task.rank, machine_->step(task.rank), task.op);
     }
     cuda_check(cudaEventRecord(events.ended, stream), "record an event");
   });
@@ -229,7 +231,7 @@ void CudaExecution::compute(const Task& task, OpId id, cudaStream_t stream) {
   if (operands.empty()) return;  // an op of a schedule text that only states its time
   const std::uint32_t step = machine_->step(task.rank);
   training_->before_op(task.rank, step, task.op);
-  StepContext context = training_->context(step);
+  StepContext context = training_->context(task.rank, step);
   context.device = ranks_[task.rank].device;
   {
     const LaneGuard guard(stream, context.device);
@@ -336,7 +338,7 @@ void CudaExecution::save() {
 }
 
 std::vector<RunFact> CudaExecution::facts() const {
-  std::vector<RunFact> facts;
+  std::vector<RunFact> facts = training_->facts();
   std::int64_t reserved = 0;
   for (const RankMemory& memory : memories_) reserved += memory.pool().reserved(Space::Device);
   if (partitions_) facts.push_back({"multiprocessors_per_rank", "SMs per rank", "1", static_cast<double>(partitions_->multiprocessors(0))});

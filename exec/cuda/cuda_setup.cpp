@@ -51,6 +51,20 @@ std::vector<int> devices_of(const ExecuteOptions& options, std::size_t ranks) {
   return devices;
 }
 
+// Compute ops run on the device's streams alone; those of host lanes (an offloaded optimizer) would get pointers it cannot reach.
+void refuse_host_compute(const Schedule& schedule) {
+  for (std::uint32_t i = 0; i < schedule.ops.size(); ++i) {
+    const OpId id(i);
+    const Op& op = schedule.ops[i];
+    if (!std::holds_alternative<Compute>(op.body) || schedule.accesses_of(id).empty()) continue;
+    const Lane& lane = schedule.program_of(id).lanes[op.lane.value];
+    if (lane.engine == Engine::Host)
+      throw EnvironmentError(EnvironmentError::Kind::Device,
+                             fmt::format("op `{}` computes on the host's cores, which the CUDA backend does not do", print_op(schedule, id)),
+                             "--backend cpu, or an optimizer on the device: --set optimizer.offload=false");
+  }
+}
+
 }  // namespace
 
 CudaExecution::CudaExecution(const Schedule& schedule, const ExecuteOptions& options)
@@ -59,6 +73,7 @@ CudaExecution::CudaExecution(const Schedule& schedule, const ExecuteOptions& opt
       matching_(matching_of(schedule, options.group)),
       start_(std::chrono::steady_clock::now()),
       progress_(start_) {
+  refuse_host_compute(schedule);
   for (const ProgramTables& tables : matching_.tables) {
     lists_.push_back(lower(schedule, tables));
     const std::vector<Diagnostic> problems = check_instructions(schedule, tables, lists_.back());

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "exec/ops/attention.h"
+#include "exec/ops/dropout.h"
 
 namespace steptwin::parts {
 namespace {
@@ -55,7 +56,13 @@ void Composed::forward() const {
   } else {
     statistics.copy_(p);
   }
-  core.copy_(from_query_heads(at::bmm(stacked(p).to(core.scalar_type()), key_heads(t_.v))));
+  at::Tensor taken = stacked(p).to(core.scalar_type());
+  if (t_.mask.defined()) {
+    at::Tensor dropped = t_.dropped;
+    dropped.copy_(drop(p, t_.mask, t_.dropout));
+    taken = stacked(dropped);
+  }
+  core.copy_(from_query_heads(at::bmm(taken, key_heads(t_.v))));
 }
 
 at::Tensor Composed::probabilities() const {
@@ -63,13 +70,14 @@ at::Tensor Composed::probabilities() const {
   return scores().sub_(t_.statistics.unsqueeze(-1)).exp_();
 }
 
-// ds = p * (dp - rowsum(dO * O)); without dropout the row sum equals that of dp * p.
+// ds = p * (dp - rowsum(dO * O)): the row sum equals that of dp * p, with dropout too, whose mask and scale are in dp.
 std::array<at::Tensor, 3> Composed::backward(const at::Tensor& d_core) const {
   const at::ScalarType type = t_.core.scalar_type();
   const at::Tensor p = stacked(probabilities()), d_out = query_heads(d_core);
   const at::Tensor row_sum = at::mul(d_out.to(at::kFloat), query_heads(t_.core).to(at::kFloat)).sum(-1, true);
-  const at::Tensor dv = at::bmm(p.to(type).transpose(1, 2), d_out);
+  const at::Tensor dv = at::bmm((t_.mask.defined() ? stacked(t_.dropped) : p.to(type)).transpose(1, 2), d_out);
   at::Tensor ds = at::bmm(d_out, key_heads(t_.v).transpose(1, 2)).to(at::kFloat);
+  if (t_.mask.defined()) ds = drop(ds, stacked(t_.mask), t_.dropout);
   ds = ds.sub_(row_sum).mul_(p).mul_(scale_).to(type);
   return {from_query_heads(at::bmm(ds, key_heads(t_.k))), from_key_heads(at::bmm(ds.transpose(1, 2), query_heads(t_.q))),
           from_key_heads(dv)};

@@ -12,6 +12,8 @@ struct AttentionTensors {
   at::Tensor q, k, v, core, statistics;  // shapes in parts.h
   enum class Form : std::uint8_t { Flash, Probabilities };
   Form form = Form::Flash;  // what `statistics` holds
+  at::Tensor mask, dropped;  // [b, heads, s, s], Form::Probabilities alone: dropout on them, and what it leaves; undefined: none
+  double dropout = 0;
 };
 
 void composed_attention(const AttentionTensors& t);

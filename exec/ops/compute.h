@@ -28,6 +28,9 @@ struct StepContext {
       1;  // multiplies the loss gradient: 1 / (micro-batches x data-parallel ranks), so that gradients sum to the mean loss's
   std::int64_t step = 1;     // for Adam's bias correction, from 1
   std::int32_t device = -1;  // where the operands lie: a CUDA device, or -1: host memory
+  std::uint64_t seed = 1;    // of the masks that dropout draws
+  // Of the rank's micro-batch 0 at this step, and the distance to the next one's: masks are drawn by sample.
+  std::int64_t first_sample = 0, micro_batch_distance = 0;
 };
 
 // Throws EnvironmentError (Kind::Device) when the segment, phase or operands are unknown to it; the caller names the op.

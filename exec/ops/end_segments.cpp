@@ -39,7 +39,9 @@ class Head {
   struct WeightInputs {
     at::Tensor norm_out, d_logits, sums;
   };
-  WeightInputs backward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& dx) const;
+  // `scale` of the loss, undefined: 1.
+  WeightInputs backward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const at::Tensor& scale,
+                        const BoundAccess& dx) const;
 
  private:
   at::Tensor softmax_rows(const BoundAccess& saved) const { return rows_of(tensor_at(operands_, operands_.tensor(saved, "softmax"))); }
@@ -56,17 +58,24 @@ void Head::forward(const at::Tensor& x, const at::Tensor& targets, const BoundAc
   parts::softmax_loss(rows, weight_, targets, softmax_rows(saved), tensor_at(operands_, operands_.only_tensor(loss)));
 }
 
-Head::WeightInputs Head::backward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& dx) const {
+Head::WeightInputs Head::backward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const at::Tensor& scale,
+                                  const BoundAccess& dx) const {
   WeightInputs inputs;
   const at::Tensor p = softmax_rows(saved);
   inputs.d_logits = parts::softmax_loss_backward(p, targets, operands_.step().loss_scale / static_cast<double>(p.size(0)), weight_);
+  if (scale.defined()) inputs.d_logits.mul_(scale);
   inputs.norm_out = rows_of(tensor_at(operands_, operands_.tensor(saved, "norm.out")));
   const at::Tensor d_norm = parts::scores_backward(inputs.d_logits, weight_);
   inputs.sums = segment_norm_backward(operands_, d_norm, x, param_, saved, {}, tensor_at(operands_, operands_.only_tensor(dx)));
   return inputs;
 }
 
-const BoundAccess* table_operand(Operands& operands) { return operands.next_is(AccessMode::Read) ? &operands.read("T") : nullptr; }
+const BoundAccess* table_operand(Operands& operands) { return operands.next_is_parameter() ? &operands.read("T") : nullptr; }
+
+at::Tensor loss_scale_operand(Operands& operands) {
+  if (!operands.next_is(AccessMode::Read)) return {};
+  return tensor_at(operands, operands.only_tensor(operands.read("scale"))).narrow(0, 0, 1);
+}
 
 Head::WeightInputs head_input_gradient(Operands& operands) {
   const BoundAccess& targets = operands.read("targets");
@@ -74,7 +83,8 @@ Head::WeightInputs head_input_gradient(Operands& operands) {
   const BoundAccess& x = operands.read("x");
   const BoundAccess& param = operands.read("P");
   const Head head(operands, param, table_operand(operands));
-  return head.backward(tensor_at(operands, operands.only_tensor(x)), ids_at(operands, targets), saved, operands.write("dx"));
+  const at::Tensor scale = loss_scale_operand(operands);
+  return head.backward(tensor_at(operands, operands.only_tensor(x)), ids_at(operands, targets), saved, scale, operands.write("dx"));
 }
 
 // `gradient` G of the head, then dT when the table is shared on this rank.
@@ -91,8 +101,8 @@ const BoundAccess* table_gradient_operand(Operands& operands) { return operands.
 void embedding_forward(Operands& operands) {
   const at::Tensor ids = ids_at(operands, operands.read("tokens"));
   const BoundAccess& param = operands.read("P");
+  const BoundAccess* const saved = operands.next_is_laid_out_as("embed.saved") ? &operands.write("S") : nullptr;
   at::Tensor y = tensor_at(operands, operands.only_tensor(operands.write("y")));
-  if (operands.next_is(AccessMode::Write)) operands.fail("dropout is not executed", "set model.dropout to 0");
   y.view({-1, y.size(-1)}).copy_(at::embedding(tensor_at(operands, operands.tensor(param, "token.weight")), ids));
   if (operands.has(param, "position.weight")) {
     const at::Tensor positions = tensor_at(operands, operands.tensor(param, "position.weight"));
@@ -100,13 +110,19 @@ void embedding_forward(Operands& operands) {
       operands.fail(fmt::format("a sequence of {} tokens exceeds the model's {} positions", y.size(1), positions.size(0)));
     y.add_(positions.narrow(0, 0, y.size(1)));
   }
+  if (saved != nullptr) {
+    const at::Tensor mask = tensor_at(operands, operands.tensor(*saved, "mask"));
+    draw_mask(operands.masks_of_forward(), operands.constant("dropout"), mask);
+    y.copy_(drop(y, mask, operands.constant("dropout")));
+  }
   operands.finish();
 }
 
 void embedding_backward(Operands& operands) {
-  const at::Tensor dy = to_fp32(tensor_at(operands, operands.only_tensor(operands.read("dy"))));
+  at::Tensor dy = to_fp32(tensor_at(operands, operands.only_tensor(operands.read("dy"))));
   const at::Tensor ids = ids_at(operands, operands.read("tokens"));
-  if (operands.next_is(AccessMode::Read)) operands.fail("dropout is not executed", "set model.dropout to 0");
+  if (operands.next_is(AccessMode::Read))
+    dy = drop(dy, tensor_at(operands, operands.tensor(operands.read("S"), "mask")), operands.constant("dropout"));
   do {
     const BoundAccess& gradient = operands.gradient("G");
     if (gradient.part.kind != Part::Kind::Tensor) {

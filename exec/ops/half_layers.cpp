@@ -28,10 +28,10 @@ class HalfLayer {
  public:
   HalfLayer(Half half, Operands& operands, const BoundAccess& x, const BoundAccess& param, const BoundAccess& saved)
       : half_(half), operands_(operands), param_(param), saved_(saved), form_(form_of(half, operands, param)) {
-    if (operands.has(saved, "mask")) operands.fail("dropout is not executed", "set model.dropout to 0");
+    if (operands.has(saved, "mask")) dropout_ = operands.constant("dropout");
     x_ = tensor_at(operands, operands.only_tensor(x));
   }
-  void forward(const BoundAccess& y);
+  void forward(const BoundAccess& y, const MaskState& masks);
   struct WeightInputs {
     at::Tensor norm_out, core, dy, sums;
     std::vector<at::Tensor> in;  // gradients of the input projections' outputs
@@ -54,6 +54,7 @@ class HalfLayer {
   const BoundAccess& saved_;
   HalfForm form_;
   at::Tensor x_;
+  double dropout_ = 0;
 };
 
 std::int64_t head_size(const Operands& operands, const BoundAccess& saved) {
@@ -100,6 +101,7 @@ parts::AttentionTensors HalfLayer::attention_tensors() const {
   t.k = by_head(packed.defined() ? packed.narrow(2, q, kv) : saved("k"));
   t.v = by_head(packed.defined() ? packed.narrow(2, q + kv, kv) : saved("v"));
   t.core = by_head(core);
+  if (operands_.has(saved_, "core.mask")) t.mask = saved("core.mask"), t.dropped = saved("core.dropped"), t.dropout = dropout_;
   return t;
 }
 
@@ -121,24 +123,29 @@ std::vector<at::Tensor> HalfLayer::attend_backward(const at::Tensor& d_core) con
   return {q, k, flat(dv)};
 }
 
-void HalfLayer::forward(const BoundAccess& y) {
+void HalfLayer::forward(const BoundAccess& y, const MaskState& masks) {
   const at::Tensor normal = rows_of(segment_norm(operands_, x_, param_, saved_));
   for (std::size_t i = 0; i < form_.in.size(); ++i) project(form_.in[i], normal, rows_of(saved(form_.in_saved[i])));
   if (half_ == Half::Mlp) {
     activate();
   } else {
     if (form_.in.size() == 3) rotate_query_and_key(saved("q"), saved("k"), parts::Turn::Forward);
+    if (operands_.has(saved_, "core.mask")) draw_mask(of_probabilities(masks), dropout_, saved("core.mask"));
     parts::attention(attention_tensors());
   }
   at::Tensor out = tensor_at(operands_, operands_.only_tensor(y));
   project(form_.out, rows_of(saved(form_.core_saved)), rows_of(out));
+  if (dropout_ > 0) {
+    draw_mask(masks, dropout_, saved("mask"));
+    out.copy_(drop(out, saved("mask"), dropout_));
+  }
   out.add_(x_);
 }
 
 HalfLayer::WeightInputs HalfLayer::backward(const BoundAccess& dy, const BoundAccess& dx) {
   WeightInputs inputs;
   const at::Tensor slope = tensor_at(operands_, operands_.only_tensor(dy));
-  inputs.dy = rows_of(slope);
+  inputs.dy = rows_of(dropout_ > 0 ? drop(slope, saved("mask"), dropout_) : slope);
   inputs.norm_out = rows_of(saved("norm.out"));
   inputs.core = rows_of(saved(form_.core_saved));
   const at::Tensor d_core = at::mm(inputs.dy, weight(form_.out));
@@ -197,8 +204,11 @@ HalfLayer::WeightInputs unpack(Half half, const Operands& operands, const BoundA
 void half_layer_forward(Half half, Operands& operands) {
   const BoundAccess& x = operands.read("x");
   const BoundAccess& param = operands.read("P");
+  const bool again = operands.next_is_laid_out_as("random");
+  const MaskState masks = again ? operands.masks_in(operands.read("random")) : operands.masks_of_forward();
   const BoundAccess& saved = operands.write("S");
-  HalfLayer(half, operands, x, param, saved).forward(operands.write("y"));
+  HalfLayer(half, operands, x, param, saved).forward(operands.write("y"), masks);
+  if (operands.next_is_laid_out_as("random")) operands.save_masks(masks, operands.write("random"));
   operands.finish();
 }
 

@@ -7,6 +7,7 @@
 
 #include "exec/ops/compute.h"
 #include "exec/ops/elements.h"
+#include "exec/ops/random_words.h"
 
 namespace steptwin {
 namespace {
@@ -14,27 +15,12 @@ namespace {
 constexpr std::int64_t kBlocksPerWorker = 4096;  // a million elements: below, starting a thread costs more than it saves
 constexpr double kWeightDeviation = 0.02;  // as GPT-2 and its descendants draw them
 
-// SplitMix64 (Steele, Lea, Flood 2014): word `index` of the stream `seed`.
-std::uint64_t word(std::uint64_t seed, std::uint64_t index) {
-  std::uint64_t z = seed + (index + 1) * 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
-
-// FNV-1a of the name, mixed with the run's seed.
-std::uint64_t stream_of(std::string_view name, std::uint64_t seed) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return word(hash, seed);
-}
-
 // Nearly normal: the sum of n = 8 uniform 16-bit numbers, minus its mean n (2^16 - 1) / 2, over its deviation sqrt(n (2^32 - 1) / 12).
 // Bounded by 4.9.
 float normal(std::uint64_t stream, std::int64_t element) {
   std::int64_t sum = 0;
   for (std::uint64_t half = 0; half < 2; ++half) {
-    const std::uint64_t bits = word(stream, 2 * static_cast<std::uint64_t>(element) + half);
+    const std::uint64_t bits = random_word(stream, 2 * static_cast<std::uint64_t>(element) + half);
     for (int shift = 0; shift < 64; shift += 16) sum += static_cast<std::int64_t>((bits >> shift) & 0xffffu);
   }
   const double deviation = std::sqrt(8.0 * (4294967296.0 - 1.0) / 12.0);

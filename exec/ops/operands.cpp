@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "schedule/base/error.h"
 
 namespace steptwin {
 namespace {
+
+constexpr std::int64_t kStateBytes = sizeof(MaskState::key) + sizeof(MaskState::first_sample);
 
 const char* word(AccessMode mode) {
   switch (mode) {
@@ -34,7 +39,11 @@ bool names(std::string_view name, std::string_view end) {
   return name.ends_with(end) && (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
 }
 
+// "mask" is the tensor of that name before it is "core.mask".
 const TensorSpec* tensor_named(const Layout& layout, std::string_view end) {
+  for (const TensorSpec& tensor : layout.tensors) {
+    if (tensor.name == end) return &tensor;
+  }
   for (const TensorSpec& tensor : layout.tensors) {
     if (names(tensor.name, end)) return &tensor;
   }
@@ -74,6 +83,27 @@ std::string_view Operands::segment() const {
   return compute == nullptr || compute->part_count == 0 ? std::string_view() : schedule_.name(schedule_.parts_of(*compute).front().segment);
 }
 
+MaskState Operands::masks_of_forward() const {
+  const ComputePart& own = part();
+  const std::string place = own.layer < 0 ? std::string(segment()) : fmt::format("layers.{}.{}", own.layer, segment());
+  const std::int64_t micro_batch = std::max(own.micro_batch, 0);
+  return {mask_key(place, step_.seed), step_.first_sample + micro_batch * step_.micro_batch_distance};
+}
+
+MaskState Operands::masks_in(const BoundAccess& state) const {
+  if (state.bytes != kStateBytes) fail(fmt::format("a random state of {} bytes", state.bytes));
+  MaskState masks;
+  std::memcpy(&masks.key, state.data, sizeof masks.key);
+  std::memcpy(&masks.first_sample, state.data + sizeof masks.key, sizeof masks.first_sample);
+  return masks;
+}
+
+void Operands::save_masks(const MaskState& masks, const BoundAccess& state) const {
+  if (state.bytes != kStateBytes) fail(fmt::format("a random state of {} bytes", state.bytes));
+  std::memcpy(state.data, &masks.key, sizeof masks.key);
+  std::memcpy(state.data + sizeof masks.key, &masks.first_sample, sizeof masks.first_sample);
+}
+
 const BoundAccess& Operands::gradient(const char* what) {
   if (!next_is_gradient()) fail(fmt::format("operand {} must be a gradient that is written or updated", what));
   const BoundAccess& first = accesses_[next_];
@@ -91,6 +121,29 @@ bool Operands::next_is_gradient() {
   return access != nullptr && is_gradient(*access);
 }
 
+bool Operands::next_is_parameter() {
+  const BoundAccess* access = next();
+  return access != nullptr && access->mode == AccessMode::Read &&
+         (access->category == Category::Param || access->category == Category::GatheredParam);
+}
+
+bool Operands::next_is_laid_out_as(std::string_view layout) {
+  const BoundAccess* access = next();
+  return access != nullptr && access->layout != nullptr && access->layout->name == layout;
+}
+
+const ComputePart& Operands::part() const {
+  const auto* compute = std::get_if<Compute>(&schedule_.ops[op_.value].body);
+  invariant(compute != nullptr && compute->part_count == 1, "a segment op is a compute op of one part");
+  return schedule_.parts_of(*compute).front();
+}
+
+double Operands::constant(std::string_view name) const {
+  const std::optional<double> value = schedule_.constant(name);
+  if (!value) fail(fmt::format("the schedule states no constant {}", name), fmt::format("add a line: constant {} VALUE", name));
+  return *value;
+}
+
 void Operands::finish() {
   while (const BoundAccess* access = next()) {
     if (access->category != Category::Workspace || access->mode != AccessMode::Write)
@@ -100,9 +153,7 @@ void Operands::finish() {
 }
 
 const Work& Operands::work() const {
-  const auto* compute = std::get_if<Compute>(&schedule_.ops[op_.value].body);
-  invariant(compute != nullptr && compute->part_count == 1, "a segment op is a compute op of one part");
-  const WorkId work = schedule_.parts_of(*compute).front().work;
+  const WorkId work = part().work;
   if (!work.valid()) fail("it states no work; the weight gradient takes its shapes from it");
   return schedule_.works[work.value];
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "exec/ops/compute.h"
+#include "exec/ops/dropout.h"
 
 namespace steptwin {
 
@@ -32,10 +33,14 @@ class Operands {
   const BoundAccess& gradient(const char* what);  // a write (the step's first contribution) or an update
   bool next_is(AccessMode mode);
   bool next_is_gradient();
+  bool next_is_parameter();  // a read
+  bool next_is_laid_out_as(std::string_view layout);
   // Behind the signature only workspace may follow: temporaries are LibTorch's own.
   void finish();
 
   const StepContext& step() const { return step_; }
+  const ComputePart& part() const;  // the op's only one
+  double constant(std::string_view name) const;  // of the schedule; fails when it states none
   const Work& work() const;  // of the op's only part; fails when it has none
   [[noreturn]] void fail(const std::string& problem, const std::string& help = {}) const;
 
@@ -45,6 +50,10 @@ class Operands {
   bool has(const BoundAccess& operand, std::string_view suffix) const;
   // The only tensor of the operand: its Part::Tensor, or its layout holds just one.
   TensorView only_tensor(const BoundAccess& operand) const;
+  // The random state that this op's forward begins with, and one that is kept in host memory.
+  MaskState masks_of_forward() const;
+  MaskState masks_in(const BoundAccess& state) const;
+  void save_masks(const MaskState& masks, const BoundAccess& state) const;
   // Token or target ids of a micro-batch: a piece of the input buffer, flat.
   std::span<const std::int64_t> ids(const BoundAccess& operand) const;
 

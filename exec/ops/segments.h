@@ -31,6 +31,10 @@ void adam(Operands& operands);  // adam.cpp, no torch
 void fill(Operands& operands);        // zeros
 void check_finite(Operands& operands);  // flag = 1 where a gradient is not finite
 void decide(Operands& operands);        // ok = 1 - flag
+void add_squares(Operands& operands);   // sum of squares of gradients, without the loss scale
+void scale_factor(Operands& operands);  // of clipping and the loss scale
+void rescale(Operands& operands);       // the next step's loss scale
+void scale(Operands& operands);         // gradients times the factor
 void accumulate(Operands& operands);  // adds a gradient shard into a piece of the whole gradients
 
 // Shared parts (tensor_parts.cpp).

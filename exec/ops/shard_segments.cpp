@@ -1,4 +1,5 @@
-// What is computed on gradients as flat memory, whatever tensors lie in them: schedule/mechanisms/zero.cpp and overflow.cpp.
+// What is computed on gradients as flat memory, whatever tensors lie in them: schedule/mechanisms/zero.cpp, overflow.cpp and
+// gradient_scale.cpp.
 #include <ATen/ATen.h>
 
 #include "exec/ops/segments.h"
@@ -33,6 +34,51 @@ void check_finite(Operands& operands) {
 void decide(Operands& operands) {
   const at::Tensor flag = flat_tensor(operands, operands.read("flag"));
   flat_tensor(operands, operands.write("ok")).copy_(at::rsub(flag, 1));
+  operands.finish();
+}
+
+void add_squares(Operands& operands) {
+  at::Tensor gradient = to_fp32(flat_tensor(operands, operands.read("G")));
+  if (operands.next_is(AccessMode::Read)) gradient = gradient / flat_tensor(operands, operands.read("scale"))[0];
+  flat_tensor(operands, operands.update("norm")).add_(gradient.square().sum());
+  operands.finish();
+}
+
+// min(1, clip / (norm + 1e-6)), the epsilon of BMTrain and PyTorch.
+void scale_factor(Operands& operands) {
+  constexpr double kEpsilon = 1e-6;
+  at::Tensor factor;
+  while (operands.next_is(AccessMode::Read)) {
+    const BoundAccess& access = operands.read("norm or scale");
+    const at::Tensor values = flat_tensor(operands, access);
+    const bool norm = access.layout->name == "norm";
+    at::Tensor own = norm ? values.narrow(0, 0, 1) : values.narrow(0, 0, 1).reciprocal();
+    if (norm && values.numel() > 1) own = own + values.narrow(0, 1, 1) / operands.constant("norm_copies");
+    if (norm) own = at::clamp_max(at::reciprocal(own.sqrt() + kEpsilon) * operands.constant("clip"), 1.0);
+    factor = factor.defined() ? factor * own : own;
+  }
+  if (!factor.defined()) operands.fail("a factor is made of a norm, a loss scale or both");
+  flat_tensor(operands, operands.write("factor")).copy_(factor);
+  operands.finish();
+}
+
+void rescale(Operands& operands) {
+  constexpr double kLeast = 1, kMost = 3.4e38;
+  const at::Tensor good = flat_tensor(operands, operands.read("ok")) > 0.5;
+  at::Tensor state = flat_tensor(operands, operands.update("scale"));
+  const double factor = operands.constant("loss_scale_factor"), steps = operands.constant("loss_scale_steps");
+  const at::Tensor scale = state.narrow(0, 0, 1), count = state.narrow(0, 1, 1) + 1, skipped = state.narrow(0, 2, 1);
+  const at::Tensor grows = count >= steps;
+  const at::Tensor higher = at::where(grows, at::clamp_max(scale * factor, kMost), scale);
+  const at::Tensor next = at::where(good, higher, at::clamp_min(scale / factor, kLeast));
+  const at::Tensor counted = at::where(at::logical_and(good, at::logical_not(grows)), count, at::zeros_like(count));
+  state.copy_(at::cat({next, counted, at::where(good, skipped, skipped + 1)}));
+  operands.finish();
+}
+
+void scale(Operands& operands) {
+  const at::Tensor factor = flat_tensor(operands, operands.read("factor"));
+  flat_tensor(operands, operands.update("G")).mul_(factor);
   operands.finish();
 }
 

@@ -55,6 +55,11 @@ CommId ScheduleBuilder::communicator(std::string name, const std::vector<std::st
   return CommId(static_cast<std::uint32_t>(schedule_.communicators.size() - 1));
 }
 
+void ScheduleBuilder::constant(std::string name, double value) {
+  invariant(!schedule_.constant(name), "a constant is stated once");
+  schedule_.constants.push_back({std::move(name), value});
+}
+
 NameId ScheduleBuilder::name(std::string_view text) {
   if (text.empty()) return NameId();
   const auto [it, fresh] = names_.try_emplace(std::string(text), static_cast<std::uint32_t>(schedule_.names.size()));

@@ -17,6 +17,7 @@ class ScheduleBuilder {
   explicit ScheduleBuilder(Mesh mesh);
 
   CommId communicator(std::string name, const std::vector<std::string>& axes, std::vector<std::vector<std::uint32_t>> groups = {});
+  void constant(std::string name, double value);  // once a name
   NameId name(std::string_view text);  // interned; the empty text is none
   LayoutId layout(Layout layout);      // interned by equality
   WorkId work(Work work);              // interned by equality

@@ -43,7 +43,7 @@ class ScheduleReader {
     std::string_view word;
     void (ScheduleReader::*read)();
   };
-  static constexpr std::size_t kDeclarations = 12;
+  static constexpr std::size_t kDeclarations = 13;
   static const Declaration kTable[kDeclarations];
 
   void read_line() {
@@ -65,7 +65,7 @@ class ScheduleReader {
     for (const Declaration& declaration : kTable) known.emplace_back(declaration.word);
     const std::string near = line_.suggestion(first.text, known);
     line_.fail(first, "SYNTAX", fmt::format("unknown line '{}'", first.text.substr(0, 40)),
-               near.empty() ? "a line begins with an op number, or with mesh, comm, layout, work, program, lane, buffer" : near);
+               near.empty() ? "a line begins with an op number, or with mesh, constant, comm, layout, work, program, lane, buffer" : near);
   }
 
   void finish_line() {
@@ -105,6 +105,17 @@ class ScheduleReader {
       declare_name(line_, scope_.names, token, name, scope_.schedule.names.size(), "name");
       if (!line_.failed()) scope_.schedule.names.emplace_back(name);
     }
+  }
+
+  void read_constant() {
+    section_ = Section::Top;
+    const Token token = line_.peek();
+    Constant constant{std::string(line_.name("the name of a constant")), 0};
+    constant.value = line_.real("the value of the constant");
+    if (line_.failed()) return;
+    if (scope_.schedule.constant(constant.name))
+      return line_.fail(token, "DUP-NAME", fmt::format("constant '{}' is declared twice", clipped(constant.name)));
+    scope_.schedule.constants.push_back(std::move(constant));
   }
 
   std::optional<std::size_t> read_axis() {
@@ -264,6 +275,7 @@ class ScheduleReader {
 
 const ScheduleReader::Declaration ScheduleReader::kTable[kDeclarations] = {
     {"mesh", &ScheduleReader::read_mesh},         {"names", &ScheduleReader::read_names},
+    {"constant", &ScheduleReader::read_constant},
     {"comm", &ScheduleReader::read_communicator}, {"layout", &ScheduleReader::read_layout},
     {"tensor", &ScheduleReader::read_tensor},     {"work", &ScheduleReader::read_work},
     {"matmul", &ScheduleReader::read_matmul},     {"attention", &ScheduleReader::read_attention},

@@ -1,3 +1,5 @@
+#include <array>
+#include <charconv>
 #include <set>
 #include <utility>
 
@@ -46,6 +48,7 @@ class SchedulePrinter {
     out_.reserve(256 + s_.ops.size() * 64);
     print_mesh();
     if (!names_in_first_use_order(s_)) print_names();
+    for (const Constant& constant : s_.constants) print_constant(constant);
     for (const Communicator& comm : s_.communicators) print_communicator(comm);
     for (std::uint32_t i = 0; i < s_.layouts.size(); ++i) print_layout(i);
     for (std::uint32_t i = 0; i < s_.works.size(); ++i) print_work(i);
@@ -73,6 +76,14 @@ class SchedulePrinter {
       }
       out_ += ' ', append_name(out_, s_.names[i]);
     }
+    out_ += '\n';
+  }
+
+  // The shortest digits that read back as the same value.
+  void print_constant(const Constant& constant) {
+    std::array<char, 32> digits;
+    out_ += "constant ", append_name(out_, constant.name);
+    out_ += ' ', out_.append(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), constant.value).ptr);
     out_ += '\n';
   }
 

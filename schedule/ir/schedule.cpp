@@ -21,6 +21,11 @@ const Program& Schedule::program_of(OpId op) const {
   return *std::prev(after);
 }
 
+std::optional<double> Schedule::constant(std::string_view wanted) const {
+  const auto it = std::find_if(constants.begin(), constants.end(), [&](const Constant& c) { return c.name == wanted; });
+  return it == constants.end() ? std::nullopt : std::optional(it->value);
+}
+
 std::vector<ProgramId> Schedule::program_of_rank() const {
   std::vector<ProgramId> out(mesh.size());
   for (std::size_t p = 0; p < programs.size(); ++p)

@@ -24,6 +24,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -99,9 +100,17 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
+// A figure that ops are executed with and that no shape says: "dropout", "clip", "loss_scale". Finite; cost models do not ask.
+struct Constant {
+  std::string name;
+  double value = 0;
+  bool operator==(const Constant&) const = default;
+};
+
 struct Schedule {
   Mesh mesh;
   std::vector<Communicator> communicators;
+  std::vector<Constant> constants;
   std::vector<std::string> names;
   std::vector<Layout> layouts;
   std::vector<Work> works;
@@ -126,6 +135,7 @@ struct Schedule {
   }
   const Program& program_of(OpId op) const;         // op must be in range
   std::vector<ProgramId> program_of_rank() const;   // [rank]; none = the rank issues nothing
+  std::optional<double> constant(std::string_view name) const;
   std::string_view name(NameId id) const { return id.valid() ? std::string_view(names[id.value]) : std::string_view(); }
   std::string buffer_name(const Program& program, BufferId buffer) const;
   // Stage of an op: stages[label.chunk] of its program, stages[0] when the label has no chunk and there is one stage; else -1.

@@ -11,6 +11,7 @@
 //
 //   mesh {AXIS SIZE}                         first line; slowest axis first:  mesh pp 4 dp 2
 //   names {NAME}                             the table of interned names; only where it is not the order of first use below
+//   constant NAME VALUE                      a figure for executors: constant dropout 0.1
 //   comm NAME axes AXIS {AXIS} [groups {LIST} {LIST}]     comm emb axes pp groups {0,3}
 //   layout NAME                              l<own index> = no name
 //     tensor NAME DTYPE SHAPE at SIZE        SHAPE: 768x3072, or scalar

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "schedule/ir/limits.h"
@@ -170,6 +171,19 @@ std::int64_t LineCursor::number(const char* what, std::int64_t most) {
     return *value;
   }
   return 0;
+}
+
+double LineCursor::real(const char* what) {
+  double value = 0;
+  const char* const last = next_.text.data() + next_.text.size();
+  const bool word = next_.kind == Token::Kind::Word;
+  const auto [end, error] = word ? std::from_chars(next_.text.data(), last, value) : std::from_chars_result{last, std::errc::invalid_argument};
+  if (error != std::errc() || end != last || !std::isfinite(value)) {
+    expected(what, "a finite number such as 0.1, 65536 or 1e-05");
+    return 0;
+  }
+  advance();
+  return value;
 }
 
 Bytes LineCursor::size(const char* what) {

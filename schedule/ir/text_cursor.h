@@ -42,6 +42,7 @@ class LineCursor {
   // Each reads one token; on anything else the line fails and the value is 0 or empty. `what` names it in the message.
   std::string_view name(const char* what);
   std::int64_t number(const char* what, std::int64_t most);
+  double real(const char* what);  // finite
   Bytes size(const char* what);
   Duration time(const char* what);
   DType dtype();

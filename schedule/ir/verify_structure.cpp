@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 #include "schedule/ir/limits.h"
@@ -88,6 +89,14 @@ void check_layouts(const Schedule& s, Findings& findings) {
         findings.error(kRange,
                        fmt::format("tensor {} of layout {} '{}' has no valid type, shape or offset", tensor.name, l, s.layouts[l].name));
     }
+  }
+}
+
+void check_constants(const Schedule& s, Findings& findings) {
+  DistinctNames names(findings, "constants");
+  for (const Constant& constant : s.constants) {
+    names.add(constant.name);
+    if (!std::isfinite(constant.value)) findings.error(kRange, fmt::format("constant {} is not a finite number", constant.name));
   }
 }
 
@@ -235,6 +244,7 @@ void check_declarations(const Schedule& s, Findings& findings) {
   if (findings.any_error()) return;
   DistinctNames names(findings, "interned names");
   for (const std::string& name : s.names) names.add(name);
+  check_constants(s, findings);
   check_communicators(s, findings);
   check_layouts(s, findings);
   check_works(s, findings);

@@ -53,6 +53,9 @@ struct Host {
   Duration turnaround{0};        // from taking a slot to the start of a compute op or copy; the duration of a transfer includes it
   Bytes pinned_memory;           // per node
   Bytes pageable_memory;         // per node
+  // What the cores of one rank stream through main memory, reads and writes together: compute on host lanes and copies inside the host. Unset:
+  // what one thread's memcpy moves (sim/cost/host_rate.h).
+  std::optional<BytesPerSecond> memory_bandwidth;
 };
 
 struct Disk {

@@ -106,7 +106,8 @@ double read_contention(const JsonObject& o, int compute_slots) {
 
 Host read_host(const JsonObject& o) {
   o.only({"kernel_launch_us", "transfer_launch_us", "run_ahead_micro_batches", "ranks_per_thread", "compute_slots", "slot_scope",
-          "compute_contention", "turnaround_us", "pinned_memory_gib", "pageable_memory_gib", "sources"});
+          "compute_contention", "turnaround_us", "pinned_memory_gib", "pageable_memory_gib",
+          "memory_bandwidth_gb_per_s", "sources"});
   constexpr IntegerRange kSmall{0, 1 << 20};
   Host host;
   for (const char* key : {"pinned_memory_gib", "pageable_memory_gib"}) o.require(key);
@@ -120,6 +121,7 @@ Host read_host(const JsonObject& o) {
   host.turnaround = microseconds(o.number("turnaround_us", kTurnaround).value_or(0));
   host.pinned_memory = gib(o.number("pinned_memory_gib", kCapacityGib).value_or(1));
   host.pageable_memory = gib(o.number("pageable_memory_gib", kCapacityGib).value_or(1));
+  if (const auto rate = o.number("memory_bandwidth_gb_per_s", kPositive)) host.memory_bandwidth = BytesPerSecond{*rate * kGiga};
   return host;
 }
 

@@ -51,7 +51,7 @@ Json link_json(const Link& link) {
 }
 
 Json host_json(const Host& h) {
-  return {{"kernel_launch_us", us(h.kernel_launch)},
+  Json out = {{"kernel_launch_us", us(h.kernel_launch)},
           {"transfer_launch_us", us(h.transfer_launch)},
           {"run_ahead_micro_batches", h.run_ahead_micro_batches},
           {"ranks_per_thread", h.ranks_per_thread},
@@ -61,6 +61,8 @@ Json host_json(const Host& h) {
           {"turnaround_us", us(h.turnaround)},
           {"pinned_memory_gib", gib(h.pinned_memory)},
           {"pageable_memory_gib", gib(h.pageable_memory)}};
+  if (h.memory_bandwidth) out["memory_bandwidth_gb_per_s"] = gb_per_s(*h.memory_bandwidth);
+  return out;
 }
 
 Json machine_json(const Machine& m) {

@@ -4,8 +4,10 @@
 // Buckets: whole segments of one communicator in the order in which their gradients become final; a bucket is closed when it holds
 // bucket_bytes or more (so it may be larger: segments are not split). overlap: issued behind the visit that makes its last gradient final,
 // while the last micro-batch's backward goes on. end: all of them behind the last backward, one after another.
+// precision.reduce of another type: the bucket is cast on the same lane before and behind its all-reduce.
 #include "schedule/mechanisms/all.h"
 #include "schedule/mechanisms/gradient_order.h"
+#include "schedule/mechanisms/reduce_cast.h"
 
 namespace steptwin {
 namespace {
@@ -60,14 +62,20 @@ class DataParallel : public Mechanism {
 
  private:
   void emit(const Bucket& bucket, ProgramContext& program) {
+    const Scenario& scenario = *program.plan.scenario;
+    ReduceCast cast(scenario, lane_, {Phase::Update, program.ids.data_parallel, -1, bucket.members.front().chunk, -1, -1});
     Op op;
-    op.body = AllReduce{bucket.comm, program.plan.scenario->gradient, bucket.bytes};
+    op.body =
+        AllReduce{bucket.comm, scenario.reduce, Bytes(bucket.bytes.value / size_of(scenario.gradient) * size_of(scenario.reduce))};
     op.lane = lane_;
-    op.label = {Phase::Update, program.ids.data_parallel, -1, bucket.members.front().chunk, -1, -1};
+    op.label = cast.label();
     std::vector<Access> accesses;
-    for (const GradientEnd& member : bucket.members)
-      accesses.push_back(update(program.home(member.chunk, member.segment).gradient.front()));
+    for (const GradientEnd& member : bucket.members) {
+      const std::int64_t elements = program.stage(member.chunk).segments[static_cast<std::size_t>(member.segment)].elements;
+      accesses.push_back(update(cast.before(program.home(member.chunk, member.segment).gradient.front(), {}, elements, program.emit)));
+    }
     program.emit.op(op, accesses);
+    cast.behind(program.emit);
   }
 
   GradientReduce reduce_;

@@ -25,9 +25,14 @@ BufferId Emitter::buffer(Category category, Bytes bytes, LayoutId layout) {
   return builder_->buffer("", Space::Device, category, bytes, layout);
 }
 
-BufferId Emitter::resident(std::string_view name, Category category, Bytes bytes, LayoutId layout) {
+BufferId Emitter::resident(std::string_view name, Category category, Bytes bytes, LayoutId layout, Space space) {
   uses_.emplace_back();
-  return builder_->buffer(name, Space::Device, category, bytes, layout, true);
+  return builder_->buffer(name, space, category, bytes, layout, true);
+}
+
+BufferId Emitter::on_host(Category category, Bytes bytes, LayoutId layout) {
+  uses_.emplace_back();
+  return builder_->buffer("", Space::Pageable, category, bytes, layout);
 }
 
 std::vector<OpId> Emitter::dependencies(LaneId lane, const std::vector<Access>& accesses) {

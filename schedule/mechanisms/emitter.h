@@ -22,7 +22,8 @@ class Emitter {
   LaneId lane(std::string name, Engine engine, Priority priority = Priority::Normal);
   // A device buffer; only resident ones have names.
   BufferId buffer(Category category, Bytes bytes, LayoutId layout = {});
-  BufferId resident(std::string_view name, Category category, Bytes bytes, LayoutId layout = {});
+  BufferId resident(std::string_view name, Category category, Bytes bytes, LayoutId layout = {}, Space space = Space::Device);
+  BufferId on_host(Category category, Bytes bytes, LayoutId layout);  // pageable
   GroupId new_group() { return builder_->new_group(); }
 
   OpId compute(LaneId lane, const Label& label, WorkId work, const std::vector<Access>& accesses);

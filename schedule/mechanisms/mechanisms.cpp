@@ -3,7 +3,7 @@
 namespace steptwin {
 
 // Order matters at one visit: a unit is entered before what uses it; gradients are reduced over dp before a tied table is summed over
-// stages, both before the overflow check and the optimizer.
+// stages, both before the overflow check, which can hold back everything behind it: clipping, unscaling, the optimizer.
 const std::vector<MechanismRow>& mechanism_table() {
   static const std::vector<MechanismRow> table = {
       {"run_ahead", run_ahead_active, make_run_ahead},
@@ -13,6 +13,7 @@ const std::vector<MechanismRow>& mechanism_table() {
       {"data_parallel", data_parallel_active, make_data_parallel},
       {"tied_embedding", tied_embedding_active, make_tied_embedding},
       {"overflow", overflow_active, make_overflow},
+      {"gradient_scale", gradient_scale_active, make_gradient_scale},
       {"optimizer", optimizer_active, make_optimizer},
   };
   return table;

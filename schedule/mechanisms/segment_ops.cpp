@@ -5,6 +5,8 @@
 namespace steptwin {
 namespace {
 
+constexpr Bytes kRandomState{16};  // as BMTrain keeps one per block and micro-batch (specs/bmtrain.md 3)
+
 // Builds the operands of one visit.
 class SegmentOp {
  public:
@@ -116,6 +118,7 @@ class SegmentOp {
       add_read(chunk_.value(visit_.micro_batch, index_));
     if (is_head()) read_ids(program_.tensors.targets);
     read_parameters();
+    if (again && draws_again()) add_read(chunk_.random(visit_.micro_batch, index_));
     if (cost_.saved_bytes.value > 0) {
       chunk_.saved(visit_.micro_batch, index_) = program_.emit.buffer(category, cost_.saved_bytes, program_.ids.saved[kind()]);
       accesses_.push_back(write(chunk_.saved(visit_.micro_batch, index_)));
@@ -123,10 +126,18 @@ class SegmentOp {
     const BufferId output = program_.emit.buffer(is_head() ? Category::Other : category, cost_.output_bytes,
                                                  is_head() ? program_.ids.loss : program_.ids.hidden[kind()]);
     accesses_.push_back(write(output));
+    if (!again && draws_again()) save_random_state();
     workspace(cost_.forward_workspace);
     output_ = output;
     if (!again || segment_.kind == SegmentKind::Attention || visit_.hands_on) publish_output(output);
     if (again && visit_.opens) wait_for_gradient();
+  }
+
+  // A layer's masks are drawn again when it is recomputed, from the state that its forward began with.
+  bool draws_again() const { return program_.ids.random.valid() && !is_embedding() && !is_head(); }
+  void save_random_state() {
+    chunk_.random(visit_.micro_batch, index_) = program_.emit.on_host(Category::Other, kRandomState, program_.ids.random);
+    accesses_.push_back(write(chunk_.random(visit_.micro_batch, index_)));
   }
 
   // Forward: the input is the slot. Again: the output replaces what the slot held, the input of a layer that is done.
@@ -168,6 +179,7 @@ class SegmentOp {
     if (cost_.saved_bytes.value > 0) add_read(chunk_.saved(visit_.micro_batch, index_));
     if (cost_.keeps_input && !is_embedding()) add_read(chunk_.value(visit_.micro_batch, index_));
     if (!is_embedding()) read_parameters();
+    if (is_head() && program_.tensors.loss_scale.valid()) add_read(program_.tensors.loss_scale);
   }
 
   void write_input_gradient() {

@@ -1,19 +1,21 @@
 // The compute op of a segment visit and its operands. The order of the accesses is the op's signature; executors rely on it.
 //
 // x input, y output of the segment; dx, dy their gradients; P parameters, G their gradients; S saved tensors (the model's layout);
-// T the embedding's token table and dT its gradient, when a tied head shares it on its rank (tensor part of the embedding's buffers);
+// scale the loss scale, the first of {scale, good steps, skipped steps}, fp32; random the
+// state that F draws its dropout masks from and R draws them again (host memory; with dropout under recompute); T the embedding's token table and dT its gradient, when a tied head shares it on its rank (tensor part of the embedding's buffers);
 // K what a weight gradient needs behind its input gradient. [ ] = only when it exists. G and dT: `write` by the step's first
 // contribution, `update` later. S and y of an R visit have category recompute.
 //
 //   segment    phase  operands
 //   embed      F      read tokens[piece mb/m], read P, [write S], write y, [write workspace]
-//   attn, mlp  F, R   read x, read P, [write S], write y, [write workspace]
+//   attn, mlp  F      read x, read P, [write S], write y, [write random], [write workspace]
+//   attn, mlp  R      read x, read P, [read random], [write S], write y, [write workspace]
 //   head       F      read x, read targets[piece mb/m], read P, [read T], [write S], write loss, [write workspace]
 //   embed      B, W   read dy, read tokens[piece mb/m], [read S], G, [write workspace]
 //   attn, mlp  B      read dy, [read S], [read x], read P, write dx, G, [write workspace]
-//   head       B      read targets[piece mb/m], [read S], [read x], read P, [read T], write dx, G, [dT], [write workspace]
+//   head       B      read targets[piece mb/m], [read S], [read x], read P, [read T], [read scale], write dx, G, [dT], [write workspace]
 //   attn, mlp  I      read dy, [read S], [read x], read P, write dx, write K, [write workspace]
-//   head       I      read targets[piece mb/m], [read S], [read x], read P, [read T], write dx, write K, [write workspace]
+//   head       I      read targets[piece mb/m], [read S], [read x], read P, [read T], [read scale], write dx, write K, [write workspace]
 //   attn, mlp  W      read K, G
 //   head       W      read K, G, [dT]
 // Form bmtrain: mb of embed and head counts batches; x of a stage's first layer and dy of its last one may be a tensor part of the gathered
@@ -28,6 +30,10 @@
 //   accumulate (zero.cpp)    read gradient shard, update G[shard]
 //   check (overflow.cpp)     read G, write or update flag
 //   decide (overflow.cpp)    read flag, write ok
+//   norm (gradient_scale.cpp)     read G or a part of it, [read scale], update norm[distinct or copied]
+//   factor (gradient_scale.cpp)   [read norm], [read scale], write factor
+//   rescale (gradient_scale.cpp)  read ok, update scale
+//   scale (gradient_scale.cpp)    read factor, update G
 #pragma once
 
 #include "schedule/mechanisms/program.h"

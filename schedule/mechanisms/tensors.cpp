@@ -26,17 +26,13 @@ SegmentHome make_home(const Plan& plan, const SegmentPlan& segment, Emitter& emi
   StoredGroup group;
   group.elements = segment.elements;
   const Scenario& scenario = *plan.scenario;
-  const auto make = [&](const char* what, Category category, DType dtype) {
+  const auto make = [&](const char* what, Category category, DType dtype, Space space) {
     const LayoutId layout = emit.builder().layout(packed_layout(segment, dtype));
-    return emit.resident(fmt::format("{}.{}", segment.name, what), category, Bytes(segment.elements * size_of(dtype)), layout);
+    return emit.resident(fmt::format("{}.{}", segment.name, what), category, Bytes(segment.elements * size_of(dtype)), layout, space);
   };
-  group.param = make("param", Category::Param, scenario.compute);
-  group.gradient = make("grad", Category::Gradient, scenario.gradient);
-  if (scenario.optimizer == OptimizerKind::Adam) {
-    if (plan.master_copy()) group.master = make("master", Category::Optimizer, scenario.master);
-    group.first_moment = make("m", Category::Optimizer, DType::Fp32);
-    group.second_moment = make("v", Category::Optimizer, DType::Fp32);
-  }
+  group.param = make("param", Category::Param, scenario.compute, Space::Device);
+  group.gradient = make("grad", Category::Gradient, scenario.gradient, Space::Device);
+  make_optimizer_state(plan, group, make);
   home.param = {group.param};
   home.gradient = {group.gradient};
   home.groups = {group};
@@ -44,6 +40,19 @@ SegmentHome make_home(const Plan& plan, const SegmentPlan& segment, Emitter& emi
 }
 
 }  // namespace
+
+void make_optimizer_state(const Plan& plan, StoredGroup& group,
+                          const std::function<BufferId(const char*, Category, DType, Space)>& make) {
+  const Scenario& scenario = *plan.scenario;
+  if (scenario.optimizer == OptimizerKind::None) return;
+  const Space states = scenario.offload ? Space::Pageable : Space::Device;
+  if (plan.master_copy()) group.master = make("master", Category::Optimizer, scenario.master, states);
+  group.first_moment = make("m", Category::Optimizer, DType::Fp32, states);
+  group.second_moment = make("v", Category::Optimizer, DType::Fp32, states);
+  if (!scenario.offload) return;
+  group.host_gradient = make("host_grad", Category::Gradient, scenario.gradient, Space::Pinned);
+  group.host_param = make("host_param", Category::Param, scenario.compute, Space::Pinned);
+}
 
 SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
   SharedIds ids;
@@ -63,6 +72,7 @@ SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
   ids.data_parallel = builder.name("dp");
   ids.tied = builder.name("tied");
   if (scenario.zero.level > 0) ids.fill = builder.name("fill"), ids.accumulate = builder.name("accumulate");
+  if (scenario.offload) ids.down = builder.name("down"), ids.up = builder.name("up");
   const BatchShape& batch = scenario.batch;
   for (std::size_t kind = 0; kind < ids.hidden.size(); ++kind) {
     const std::int64_t samples = is_end(static_cast<SegmentKind>(kind)) ? batch.micro_batch : layer_batch(scenario).micro_batch;
@@ -70,6 +80,9 @@ SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
   }
   ids.ids = builder.layout(single("ids", DType::Int64, {scenario.micro_batches, batch.micro_batch, batch.sequence}));
   ids.loss = builder.layout(single("loss", DType::Fp32, {1}));
+  if (scenario.model.dropout > 0) builder.constant("dropout", scenario.model.dropout);
+  if (scenario.model.dropout > 0 && plan.recompute()) ids.random = builder.layout(single("random", DType::Int64, {2}));
+  if (scenario.loss_scaling.initial > 0) ids.loss_scale = builder.layout({"loss_scale", {{"optimizer", DType::Fp32, {3}, {}}}});
   return ids;
 }
 
@@ -77,6 +90,8 @@ Tensors make_tensors(const Plan& plan, std::int32_t rank, const SharedIds& ids, 
   Tensors tensors;
   const Scenario& scenario = *plan.scenario;
   const Bytes id_bytes(scenario.micro_batches * scenario.batch.micro_batch * scenario.batch.sequence * size_of(DType::Int64));
+  if (ids.loss_scale.valid())
+    tensors.loss_scale = emit.resident("optimizer.loss_scale", Category::Optimizer, Bytes(3 * size_of(DType::Fp32)), ids.loss_scale);
   for (const std::int32_t number : plan.stages_of_rank[static_cast<std::size_t>(rank)]) {
     const StagePlan& stage = plan.stages[static_cast<std::size_t>(number)];
     if (stage.stage == 0 || plan.ends_everywhere()) tensors.tokens = emit.resident("tokens", Category::Input, id_bytes, ids.ids);

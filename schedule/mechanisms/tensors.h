@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "schedule/mechanisms/emitter.h"
@@ -16,9 +17,10 @@ struct SharedIds {
   std::array<LayoutId, 4> saved;              // [SegmentKind]; none when nothing is saved
   std::array<std::array<WorkId, 7>, 4> work;  // [SegmentKind][Phase]: F, R, B, I, W
   std::array<NameId, 4> segment;              // "embed", "attn", "mlp", "head"
-  NameId adam, data_parallel, tied, fill, accumulate;
+  NameId adam, data_parallel, tied, fill, accumulate, down, up;
   std::array<LayoutId, 4> hidden;             // [SegmentKind]: the tensor at its boundaries
-  LayoutId ids, loss;
+  LayoutId ids, loss, loss_scale;
+  LayoutId random;                            // of a saved random state; none: nothing is drawn again
 };
 SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder);
 
@@ -26,9 +28,15 @@ SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder);
 // keeps no such state.
 struct StoredGroup {
   BufferId param, gradient, master, first_moment, second_moment;
-  Part param_part, gradient_part;  // what the optimizer steps of them; the states are that long
-  std::int64_t elements = 0;       // of the step
+  BufferId host_param, host_gradient;  // offloaded: pinned copies of the parts below; the optimizer's states are in pageable memory
+  Part param_part, gradient_part;      // what the optimizer steps of them; the states are that long
+  std::int64_t elements = 0;           // of the step
 };
+
+// Makes the optimizer's buffers of a group, on the device or, offloaded, on the host. `make` makes a resident buffer of the group's
+// elements: (what, category, type, space).
+void make_optimizer_state(const Plan& plan, StoredGroup& group,
+                          const std::function<BufferId(const char*, Category, DType, Space)>& make);
 
 // Where the parameters of a segment and their gradients are now.
 struct SegmentHome {
@@ -55,6 +63,7 @@ class ChunkTensors {
         gradients_((segments + 1) * micro_batches),
         saved_(segments * micro_batches),
         kept_(segments * micro_batches),
+        random_(segments * micro_batches),
         slots_(segments * micro_batches) {}
   TensorPlace& value(std::int32_t micro_batch, std::size_t boundary) {
     return values_[static_cast<std::size_t>(micro_batch) * (segments_ + 1) + boundary];
@@ -68,6 +77,9 @@ class ChunkTensors {
   BufferId& kept(std::int32_t micro_batch, std::size_t segment) {
     return kept_[static_cast<std::size_t>(micro_batch) * segments_ + segment];
   }
+  BufferId& random(std::int32_t micro_batch, std::size_t segment) {  // state of the masks that a forward drew
+    return random_[static_cast<std::size_t>(micro_batch) * segments_ + segment];
+  }
   BufferId& slot(std::int32_t micro_batch, std::int32_t number) {  // checkpoint slots of the sqrt list
     return slots_[static_cast<std::size_t>(micro_batch) * segments_ + static_cast<std::size_t>(number)];
   }
@@ -76,7 +88,7 @@ class ChunkTensors {
  private:
   std::size_t segments_;
   std::vector<TensorPlace> values_, gradients_;
-  std::vector<BufferId> saved_, kept_, slots_;
+  std::vector<BufferId> saved_, kept_, random_, slots_;
 };
 
 struct Tensors {
@@ -84,6 +96,7 @@ struct Tensors {
   std::vector<ChunkTensors> chunks;
   BufferId tokens, targets;             // resident: the loader fills them before the step; piece i of m = micro-batch i
   BufferId update_guard;                // of the optimizer's ops; none: they always do their work
+  BufferId loss_scale;                  // resident, fp32 {scale, good steps, skipped steps}; none: the loss is not scaled
   bool table_gradient_written = false;  // Tying::Local: the table's part of the embedding's gradient buffer
 };
 

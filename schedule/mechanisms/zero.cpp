@@ -24,6 +24,7 @@
 #include <array>
 
 #include "schedule/mechanisms/all.h"
+#include "schedule/mechanisms/reduce_cast.h"
 #include "schedule/mechanisms/zero_uses.h"
 #include "schedule/model/optimizer_work.h"
 
@@ -276,24 +277,41 @@ class Zero : public Mechanism {
     }
   }
 
+  // precision.reduce of another type: casts of all groups before, and of their shards behind, on the same lane.
   void reduce(const ZeroUnit& unit, const State& state, const Visit& visit, ProgramContext& program) {
-    const DType type = program.plan.scenario->gradient;
+    const DType type = program.plan.scenario->reduce;
+    const Label label = label_of(unit, Phase::Backward, visit, program);
+    ReduceCast cast(*program.plan.scenario, reduce_lane_, label);
+    std::vector<BufferId> sources;
+    for (std::size_t g = 0; g < unit.groups.size(); ++g)
+      sources.push_back(cast.source(state.gradients[g], {}, unit.groups[g].cut.gathered, program.emit));
     const GroupId group_id = unit.groups.size() > 1 ? program.emit.new_group() : GroupId();
     for (std::size_t g = 0; g < unit.groups.size(); ++g) {
-      const ZeroGroup& group = unit.groups[g];
-      emit(ReduceScatter{domain(unit).reduce, type, Bytes(group.cut.gathered * size_of(type))}, group_id,
-           label_of(unit, Phase::Backward, visit, program),
-           {read(state.gradients[g]), write(group.stored.gradient, group.stored.gradient_part)}, program);
-      last_reduced_ = group.stored.gradient;
+      const StoredGroup& stored = unit.groups[g].stored;
+      const BufferId target = cast.target(stored.gradient, stored.gradient_part, unit.groups[g].cut.partition, program.emit);
+      const Part part = cast.casts() ? Part() : stored.gradient_part;
+      emit(ReduceScatter{domain(unit).reduce, type, Bytes(unit.groups[g].cut.gathered * size_of(type))}, group_id, label,
+           {read(sources[g]), write(target, part)}, program);
     }
+    finish_reduction(unit, cast, program);
     reductions_ = {reductions_[1], last_load_};
   }
 
   void reduce_over_replicas(const ZeroUnit& unit, const Visit& visit, ProgramContext& program) {
-    const DType type = program.plan.scenario->gradient;
-    for (const ZeroGroup& group : unit.groups)
-      emit(AllReduce{domain(unit).replicas, type, Bytes(group.cut.partition * size_of(type))}, GroupId(),
-           label_of(unit, Phase::Backward, visit, program), {update(group.stored.gradient, group.stored.gradient_part)}, program);
+    const DType type = program.plan.scenario->reduce;
+    const Label label = label_of(unit, Phase::Backward, visit, program);
+    ReduceCast cast(*program.plan.scenario, reduce_lane_, label);
+    for (const ZeroGroup& group : unit.groups) {
+      const BufferId buffer = cast.before(group.stored.gradient, group.stored.gradient_part, group.cut.partition, program.emit);
+      const Part part = cast.casts() ? Part() : group.stored.gradient_part;
+      emit(AllReduce{domain(unit).replicas, type, Bytes(group.cut.partition * size_of(type))}, GroupId(), label, {update(buffer, part)}, program);
+    }
+    finish_reduction(unit, cast, program);
+  }
+
+  void finish_reduction(const ZeroUnit& unit, ReduceCast& cast, ProgramContext& program) {
+    if (const OpId last = cast.behind(program.emit); last.valid()) last_load_ = last;
+    last_written_ = last_reduced_ = unit.groups.back().stored.gradient;
   }
 
   void gather_updated(const Visit& visit, ProgramContext& program) {

@@ -28,21 +28,19 @@ class GroupMaker {
     stored.elements = cut_.partition;
     const Part own{Part::Kind::Shard, comm_.value, 0};
     if (scenario.zero.level == 3) {
-      stored.param = shard("param", Category::Param, scenario.compute);
+      stored.param = shard("param", Category::Param, scenario.compute, Space::Device);
     } else {
       stored.param = whole("param", Category::Param, scenario.compute);
       stored.param_part = own;
     }
     if (scenario.zero.level >= 2) {
-      stored.gradient = shard("grad", Category::GradientShard, scenario.gradient);
+      stored.gradient = shard("grad", Category::GradientShard, scenario.gradient, Space::Device);
     } else {
       stored.gradient = whole("grad", Category::Gradient, scenario.gradient);
       stored.gradient_part = own;
     }
-    if (scenario.optimizer == OptimizerKind::None) return made;
-    if (program_.plan.master_copy()) stored.master = shard("master", Category::Optimizer, scenario.master);
-    stored.first_moment = shard("m", Category::Optimizer, DType::Fp32);
-    stored.second_moment = shard("v", Category::Optimizer, DType::Fp32);
+    make_optimizer_state(program_.plan, stored,
+                         [this](const char* what, Category category, DType dtype, Space space) { return shard(what, category, dtype, space); });
     return made;
   }
 
@@ -51,9 +49,9 @@ class GroupMaker {
   BufferId whole(const char* what, Category category, DType dtype) {
     return program_.emit.resident(fmt::format("{}.{}", name_, what), category, Bytes(cut_.gathered * size_of(dtype)), layout(dtype));
   }
-  BufferId shard(const char* what, Category category, DType dtype) {
+  BufferId shard(const char* what, Category category, DType dtype, Space space) {
     const BufferId buffer =
-        program_.emit.resident(fmt::format("{}.{}", name_, what), category, Bytes(cut_.partition * size_of(dtype)), layout(dtype));
+        program_.emit.resident(fmt::format("{}.{}", name_, what), category, Bytes(cut_.partition * size_of(dtype)), layout(dtype), space);
     program_.emit.builder().shard_buffer(buffer, comm_);
     return buffer;
   }

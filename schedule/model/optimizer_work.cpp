@@ -32,6 +32,8 @@ Work cast_work(std::int64_t elements, DType from, DType to) {
 
 Work fill_work(std::int64_t elements, DType type) { return {{stream_kernel(type, elements, 0, Bytes(elements * size_of(type)))}}; }
 
+Work scale_work(std::int64_t elements, DType type) { return {{stream_kernel(type, elements, 1, Bytes(2 * elements * size_of(type)))}}; }
+
 Work check_work(std::int64_t elements, DType type) { return {{stream_kernel(type, elements, 2, Bytes(elements * size_of(type)))}}; }
 
 }  // namespace steptwin

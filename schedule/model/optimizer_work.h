@@ -23,6 +23,7 @@ Bytes adam_state_bytes(std::int64_t elements, const AdamPrecision& precision = {
 Work accumulate_work(std::int64_t elements, DType from, DType into);  // into += from
 Work cast_work(std::int64_t elements, DType from, DType to);          // to = from
 Work fill_work(std::int64_t elements, DType type);                    // type = 0
+Work scale_work(std::int64_t elements, DType type);                   // type *= factor
 Work check_work(std::int64_t elements, DType type);                   // one pass of reading: overflow check or sum of squares
 
 }  // namespace steptwin

@@ -5,6 +5,7 @@
 #include "schedule/base/error.h"
 #include "sim/cost/alpha_beta.h"
 #include "sim/cost/copy_path.h"
+#include "sim/cost/host_rate.h"
 #include "sim/cost/roofline.h"
 
 namespace steptwin {
@@ -26,16 +27,18 @@ std::size_t kernel_count(const Schedule& schedule, const Op& op) {
   return count;
 }
 
-// A machine profile has no rates of host cores yet; the device's would be silently wrong.
-void must_be_on_device(const Program& program, const Op& op) {
-  const Lane& lane = program.lanes[op.lane.value];
-  if (lane.engine != Engine::Host && lane.engine != Engine::Storage) return;
+[[noreturn]] void refuse_storage(const Program& program, const Lane& lane) {
   Diagnostic problem;
   problem.code = "NO-RATE";
-  problem.text = fmt::format("compute on lane {} of program {} runs on the host, for which the machine states no rates", lane.name,
-                             program.name);
-  problem.help = "give the op its duration, or put it on a compute lane";
+  problem.text = fmt::format("compute on lane {} of program {} runs on a disk, which computes nothing", lane.name, program.name);
+  problem.help = "give the op its duration, or put it on a compute or host lane";
   throw InputError(problem);
+}
+
+double seconds_on(const Machine& machine, const Program& program, const Lane& lane, const Work& work) {
+  if (work.kernels.empty()) return 0;
+  if (lane.engine == Engine::Storage) refuse_storage(program, lane);
+  return lane.engine == Engine::Host ? host_work_seconds(machine, work) : work_seconds(machine.device, work);
 }
 
 }  // namespace
@@ -43,10 +46,7 @@ void must_be_on_device(const Program& program, const Op& op) {
 Cost AnalyticCosts::compute(const Schedule& schedule, const Program& program, const Op& op) const {
   if (states_duration(op)) return {op.given, Provenance::Given};
   double time = 0;
-  for_each_work(schedule, op, [&](const Work& work) {
-    if (!work.kernels.empty()) must_be_on_device(program, op);
-    time += work_seconds(machine_.device, work);
-  });
+  for_each_work(schedule, op, [&](const Work& work) { time += seconds_on(machine_, program, program.lanes[op.lane.value], work); });
   return {ceil_ns(time), Provenance::Analytic};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "schedule/base/error.h"
+#include "sim/cost/host_rate.h"
 #include "sim/cost/rates.h"
 #include "sim/cost/roofline.h"
 
@@ -41,7 +42,7 @@ double copy_seconds(const Machine& machine, const CopyPath& path) {
     if (path.from == Space::Device) return std::max(disk, down_seconds(machine, path.written, Space::Pinned));
     return disk;
   }
-  if (is_host(path.from) && is_host(path.to)) return (path.read + path.written) / kHostMemcpy;
+  if (is_host(path.from) && is_host(path.to)) return (path.read + path.written) / host_rate(machine);
   if (is_host(path.from)) return up_seconds(machine, path.read, path.from);
   if (is_host(path.to)) return down_seconds(machine, path.written, path.to);
   return device_copy_seconds(machine.device, path.read, path.written);

@@ -45,7 +45,7 @@ class HandLoop {
 
   double step_seconds() {
     const double start = thread_seconds();
-    const StepContext context = training_->context(step_++);
+    const StepContext context = training_->context(0, step_++);
     for (Call& call : calls_) {
       if (call.members.empty())
         run_compute(schedule_, *call.program, call.op, call.operands, context);

@@ -41,7 +41,7 @@ class BareLoop {
 
   double step_ms() {
     const auto begin = std::chrono::steady_clock::now();
-    StepContext context = training_->context(step_++);
+    StepContext context = training_->context(0, step_++);
     context.device = 0;
     const LaneGuard guard(stream_, 0);
     for (const auto& [op, operands] : calls_) run_compute(schedule_, schedule_.programs[0], op, operands, context);

@@ -19,7 +19,9 @@ struct ExecutionCase {
   std::string order = "1f1b", recompute = "none";
   int pp = 1, dp = 1, micro_batches = 1;
   std::string compute = "fp32", optimizer = "adam";
-  std::vector<Override> overrides = {};  // for what the matrix leaves at its default; they change neither the model nor the batch
+  // For what the matrix leaves at its default; they change neither the batch nor the order of samples. Those of model and optimizer hold for
+  // the plain model too.
+  std::vector<Override> overrides = {};
   std::string name() const;  // "1f1b_full_pp4_dp2_m7": what varies within one family and tying; letters, digits and _
 };
 void PrintTo(const ExecutionCase& c, std::ostream* out);  // for gtest

@@ -285,14 +285,6 @@ std::string message_of(const Case& c, Phase phase, std::string_view segment) {
   return "no error";
 }
 
-TEST(Ops, RefusesDropout) {
-  Case c;
-  c.dropout = 0.1;
-  EXPECT_THAT(message_of(c, Phase::Forward, "attn"), testing::HasSubstr("dropout is not executed"));
-  EXPECT_THAT(message_of(c, Phase::Forward, "embed"), testing::HasSubstr("dropout is not executed"));
-  EXPECT_THAT(message_of(c, Phase::Forward, "mlp"), testing::HasSubstr("dropout is not executed"));
-}
-
 TEST(Ops, RefusesFp16) {
   Case c;
   c.compute = "fp16";

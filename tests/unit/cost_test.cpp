@@ -213,14 +213,16 @@ TEST(Given, PricingKeepsTheRemainder) {
   EXPECT_EQ(pricing.of(0, 2).duration, 34);
 }
 
-// The same work on a compute lane first: a lane of the host has no rates for it all the same.
+// The same work on a compute lane first: on a lane of the host it takes another time, on one of a disk none.
 TEST(Analytic, PricingAsksForEveryEngine) {
   ScheduleBuilder builder(Mesh{{{"pp", 1}}});
   builder.begin_program("pp0", {RankId(0)}, {0});
   const LaneId device = builder.lane("compute", Engine::Compute), host = builder.lane("cpu", Engine::Host);
   for (const LaneId lane : {device, device, host}) builder.compute(lane, {Phase::Update, {}, 0, 0, 0, -1}, builder.work(work_of(5)), {}, {});
   const Schedule schedule = builder.finish();
-  EXPECT_THROW(price(schedule, match(schedule, Folding::Exact), *analytic_costs(test_machine()), true), InputError);
+  const Pricing pricing = price(schedule, match(schedule, Folding::Exact), *analytic_costs(test_machine()), true);
+  EXPECT_EQ(pricing.of(0, 0).duration, pricing.of(0, 1).duration);
+  EXPECT_NE(pricing.of(0, 1).duration, pricing.of(0, 2).duration);
 }
 
 TEST(Given, EveryPhaseHasItsTime) {
@@ -312,12 +314,26 @@ TEST(Analytic, OneRoundingPerOpAndLaunchPerKernel) {
   EXPECT_EQ(costs->launch(schedule, send).total, Duration(0));
 }
 
-TEST(Analytic, ComputeOnTheHostNeedsAStatedDuration) {
+Schedule stream_on(Engine engine, Bytes bytes) {
   ScheduleBuilder builder(Mesh{{{"pp", 1}}});
   builder.begin_program("pp0", {RankId(0)}, {0});
-  const LaneId lane = builder.lane("cpu", Engine::Host);
-  builder.compute(lane, {Phase::Update, {}, 0, 0, 0, -1}, builder.work(work_of(5)), {}, {});
-  const Schedule schedule = builder.finish();
+  Kernel kernel;
+  kernel.bytes = bytes;
+  builder.compute(builder.lane("lane", engine), {Phase::Update, {}, 0, 0, 0, -1}, builder.work({{kernel}}), {}, {});
+  return builder.finish();
+}
+
+// Bytes over the stated bandwidth of main memory; 20 GB/s where none is.
+TEST(Analytic, ComputeOnTheHostIsBoundByItsMemory) {
+  const Schedule schedule = stream_on(Engine::Host, Bytes(40'000));
+  Machine machine = test_machine();
+  EXPECT_EQ(analytic_costs(machine)->compute(schedule, schedule.programs[0], schedule.ops[0]).duration, Duration(2000));
+  machine.host.memory_bandwidth = BytesPerSecond{80e9};
+  EXPECT_EQ(analytic_costs(machine)->compute(schedule, schedule.programs[0], schedule.ops[0]).duration, Duration(500));
+}
+
+TEST(Analytic, ComputeOnADiskNeedsAStatedDuration) {
+  const Schedule schedule = stream_on(Engine::Storage, Bytes(5));
   EXPECT_THROW(analytic_costs(test_machine())->compute(schedule, schedule.programs[0], schedule.ops[0]), InputError);
 }
 

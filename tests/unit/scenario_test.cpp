@@ -206,6 +206,14 @@ TEST(Checks, ImpossibleCombinations) {
             "write \"shard_ranks\": 3, or remove it to shard over all of dp");
   EXPECT_EQ(problem({{"optimizer", R"({"kind": "none", "overflow_check": true})"}}).help,
             "write \"kind\": \"adam\", or remove \"overflow_check\"");
+  EXPECT_EQ(problem({{"optimizer", R"({"kind": "none", "offload": true})"}}).help, "write \"kind\": \"adam\", or remove \"offload\"");
+  EXPECT_EQ(problem({{"optimizer", R"({"kind": "none", "clip": 1})"}}).text, "\"clip\" without an optimizer");
+  EXPECT_EQ(problem({{"optimizer.clip", "0"}}).code, "OVERRIDE");
+  EXPECT_EQ(problem({{"optimizer.loss_scale", "0.5"}}).code, "OVERRIDE");
+  EXPECT_EQ(problem({{"optimizer.loss_scale_steps", "9"}}).help, "write \"loss_scale\": 65536, or remove \"loss_scale_steps\"");
+  EXPECT_EQ(problem({{"optimizer", R"({"loss_scale": 2, "overflow_check": false})"}}).help,
+            "write \"overflow_check\": true, or remove \"loss_scale\"");
+  EXPECT_TRUE(parse(kBase, {{"optimizer.loss_scale", "65536"}}).overflow_check);
   EXPECT_EQ(problem({{"recompute.mode", "sqrt"}}).code, "RECOMPUTE") << "over 4 stages";
   EXPECT_EQ(problem({{"recompute", R"({"mode": "every", "every": 13})"}}).help, "write \"every\": 12, which recomputes all layers as one group");
   EXPECT_EQ(problem({{"recompute.every", "2"}}).text, "\"mode\": \"every\" and \"every\" belong together");

@@ -93,6 +93,21 @@ program pp1 ranks pp=1 stages 1,5
 
 TEST(Text, RoundTripOfEverything) { expect_round_trip(rich()); }
 
+TEST(Text, ConstantsRoundTripToTheLastBit) {
+  ScheduleBuilder b(Mesh{{{"dp", 1}}});
+  b.constant("dropout", 0.1);
+  b.constant("loss scale", 1.7e38);
+  b.constant("third", -1.0 / 3);
+  const Schedule schedule = b.finish();
+  EXPECT_THAT(print_schedule(schedule), HasSubstr("constant dropout 0.1\nconstant \"loss scale\" 1.7e+38\n"));
+  expect_round_trip(schedule);
+  EXPECT_EQ(schedule.constant("third"), -1.0 / 3);
+  EXPECT_EQ(schedule.constant("fourth"), std::nullopt);
+  EXPECT_THAT(first_problem("mesh dp 1\nconstant a 1\nconstant a 2\n"), HasSubstr("constant 'a' is declared twice"));
+  for (const char* value : {"", "x", "0.1x", "inf", "nan", "1e999"})
+    EXPECT_THAT(first_problem(std::string("mesh dp 1\nconstant a ") + value), HasSubstr("expected the value of the constant")) << value;
+}
+
 TEST(Text, PrintOpIsTheLine) {
   const Schedule s = rich();
   EXPECT_EQ(print_op(s, OpId(0)), "0 recv on pp.fwd from -1 F c0 mb3 write act lane recv");
