@@ -98,6 +98,7 @@ void CudaExecution::serve(std::uint32_t rank) {
 
 void CudaExecution::go_on(std::uint32_t rank, std::unique_lock<std::mutex>& lock) {
   check_deadline();
+  check_host_work();
   if (options_.group != nullptr) {
     options_.group->check();
     options_.group->report(ProcessGroup::Activity::Working, machine_->ops_done(), [this] { return lines_of(positions()); });

@@ -108,6 +108,7 @@ bool CudaExecution::await(cudaEvent_t event) {
       throw EnvironmentError(EnvironmentError::Kind::Device, text);
     }
     check_deadline();
+    check_host_work();
     if (options_.group != nullptr) {
       options_.group->check();
       if (stopped()) options_.group->end(ProcessGroup::Ending::Interrupted);
@@ -231,6 +232,7 @@ void CudaExecution::compute(const Task& task, OpId id, cudaStream_t stream) {
   if (operands.empty()) return;  // an op of a schedule text that only states its time
   const std::uint32_t step = machine_->step(task.rank);
   training_->before_op(task.rank, step, task.op);
+  if (runs_on_host(id)) return put_host_work(task, id, stream);
   StepContext context = training_->context(task.rank, step);
   context.device = ranks_[task.rank].device;
   {
@@ -238,6 +240,58 @@ void CudaExecution::compute(const Task& task, OpId id, cudaStream_t stream) {
     run_compute(schedule_, schedule_.program_of(id), id, operands, context);
   }
   training_->after_op(task.rank, step, task.op);
+}
+
+// All its operands lie in host memory, and its lane is the host's: Adam on offloaded states.
+bool CudaExecution::runs_on_host(OpId id) const {
+  const Program& p = schedule_.program_of(id);
+  if (p.lanes[schedule_.ops[id.value].lane.value].engine != Engine::Host) return false;
+  const auto accesses = schedule_.accesses_of(id);
+  return std::none_of(accesses.begin(), accesses.end(), [&](const Access& a) { return p.buffers[a.buffer.value].space == Space::Device; });
+}
+
+// In the order of its stream, on a thread of the driver, which must not call CUDA.
+void CudaExecution::put_host_work(const Task& task, OpId id, cudaStream_t stream) {
+  struct Work {
+    CudaExecution& execution;
+    Task task;
+    OpId id;
+    std::uint32_t step;
+    std::vector<BoundAccess> operands;
+    StepContext context;
+  };
+  const auto operands = memories_[task.rank].operands(task.op);
+  const std::uint32_t step = machine_->step(task.rank);
+  auto work =
+      std::make_unique<Work>(Work{*this, task, id, step, {operands.begin(), operands.end()}, training_->context(task.rank, step)});
+  const auto run = [](void* data) {
+    const std::unique_ptr<Work> w(static_cast<Work*>(data));
+    const Schedule& schedule = w->execution.schedule_;
+    try {
+      run_compute(schedule, schedule.program_of(w->id), w->id, w->operands, w->context);
+    } catch (...) {
+      w->execution.note_host_failure(w->task, w->step);
+    }
+  };
+  cuda_check(cudaLaunchHostFunc(stream, run, work.get()), "put host work into a stream");
+  work.release();
+}
+
+// Called in a catch block.
+void CudaExecution::note_host_failure(const Task& task, std::uint32_t step) {
+  const std::lock_guard lock(host_mutex_);
+  if (host_failure_) return;
+  try {
+    rethrow_from(fmt::format("rank {} failed at op `{}` of step {}", matching_.ranks[task.rank].rank.value,
+                             labels_[id_of(task.rank, task.op).value], step));
+  } catch (...) {
+    host_failure_ = std::current_exception();
+  }
+}
+
+void CudaExecution::check_host_work() {
+  const std::lock_guard lock(host_mutex_);
+  if (host_failure_) std::rethrow_exception(host_failure_);
 }
 
 void CudaExecution::copy(const Op& op, const Task& task, cudaStream_t stream) {
@@ -311,6 +365,7 @@ ExecutionResult CudaExecution::run() {
     for (std::uint32_t r = 0; r < ranks_.size() && machine_->finished(); ++r)
       while (ranks_[r].harvested < ranks_[r].begun && harvest(r, ranks_[r].harvested)) {
       }
+    check_host_work();
   } catch (...) {
     transport_->abort();
     throw;

@@ -87,6 +87,10 @@ class CudaExecution {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> members_of(const Task& task) const;
   void compute(const Task& task, OpId id, StreamHandle stream);
   void copy(const Op& op, const Task& task, StreamHandle stream);
+  bool runs_on_host(OpId id) const;
+  void put_host_work(const Task& task, OpId id, StreamHandle stream);
+  void note_host_failure(const Task& task, std::uint32_t step);
+  void check_host_work();
   void announce(std::uint32_t rank, std::uint32_t op) const;
   template <class Work>
   void at_op(std::uint32_t rank, std::uint32_t op, Work work) const;
@@ -125,6 +129,8 @@ class CudaExecution {
   std::exception_ptr failure_;            // of the lowest rank
   std::uint32_t failed_rank_ = 0;
   std::atomic<bool> aborting_{false};     // set by watch(), which takes no lock
+  std::mutex host_mutex_;
+  std::exception_ptr host_failure_;       // of an op that ran on a thread of the driver
   std::atomic<bool> driven_{false};       // all issuing threads have ended
   std::int64_t put_time_ = 0, puts_ = 0;  // ns, ops: what putting ops into their streams costs the host
 };

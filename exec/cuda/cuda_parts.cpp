@@ -190,7 +190,7 @@ void contribute_product(at::Tensor sum, const at::Tensor& dy, const at::Tensor& 
 
 }  // namespace parts
 
-void adam_update(const AdamBuffers& b, AdamFactors f) {
+void adam_on_device(const AdamBuffers& b, AdamFactors f) {
   kernels::AdamArguments a;
   a.n = b.param.elements;
   a.gradient_type = b.gradient.type, a.param_type = b.param.type, a.state_type = b.first.type;

@@ -54,7 +54,8 @@ void adam(Operands& operands) {
   }
   const std::int64_t t = operands.step().step;
   if (t < 1) operands.fail("Adam counts its steps from 1");
-  adam_update(b, {static_cast<float>(kAdamLearningRate / (1 - power(kAdamBeta1, t))), static_cast<float>(1 / (1 - power(kAdamBeta2, t)))});
+  const auto update = operands.step().device < 0 ? adam_on_host : adam_on_device;
+  update(b, {static_cast<float>(kAdamLearningRate / (1 - power(kAdamBeta1, t))), static_cast<float>(1 / (1 - power(kAdamBeta2, t)))});
 }
 
 }  // namespace steptwin

@@ -32,7 +32,7 @@ struct AdamFactors {
 };
 
 // m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; w -= step_size * m / (sqrt(v * second_correction) + eps); param = w, rounded.
-// One implementation per device: exec/ops/cpu_adam.cpp, exec/cuda/cuda_parts.cpp.
-void adam_update(const AdamBuffers& buffers, AdamFactors factors);
+void adam_on_host(const AdamBuffers& buffers, AdamFactors factors);
+void adam_on_device(const AdamBuffers& buffers, AdamFactors factors);  // of the module: exec/cuda/cuda_parts.cpp; on the CPU the host's
 
 }  // namespace steptwin

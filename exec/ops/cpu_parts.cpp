@@ -1,6 +1,7 @@
 // The parts on the CPU, by LibTorch's functions. Order and rounding of every sum are fixed: equal inputs give equal bits.
 #include <ATen/ATen.h>
 
+#include "exec/ops/adam.h"
 #include "exec/ops/attention.h"
 
 namespace steptwin::parts {
@@ -120,3 +121,9 @@ void contribute_product(at::Tensor sum, const at::Tensor& dy, const at::Tensor& 
 }
 
 }  // namespace steptwin::parts
+
+namespace steptwin {
+
+void adam_on_device(const AdamBuffers& buffers, AdamFactors factors) { adam_on_host(buffers, factors); }
+
+}  // namespace steptwin

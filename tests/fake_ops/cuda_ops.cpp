@@ -17,7 +17,8 @@ struct LaneGuard::Implementation {};
 LaneGuard::LaneGuard(StreamHandle stream, int) { current_stream = stream; }
 LaneGuard::~LaneGuard() { current_stream = nullptr; }
 
-void run_compute(const Schedule& schedule, const Program& program, OpId op, std::span<const BoundAccess> operands, const StepContext&) {
+void run_compute(const Schedule& schedule, const Program& program, OpId op, std::span<const BoundAccess> operands, const StepContext& step) {
+  if (step.device < 0) return fake_compute(schedule, program, op, operands);  // a host op: no calls into CUDA
   std::vector<std::vector<std::byte>> host;
   std::vector<BoundAccess> staged(operands.begin(), operands.end());
   for (BoundAccess& access : staged) {

@@ -19,7 +19,7 @@ void update_block(const float* g, float* w, float* m, float* v, std::int64_t cou
 
 }  // namespace
 
-void adam_update(const AdamBuffers& b, AdamFactors factors) {
+void adam_on_host(const AdamBuffers& b, AdamFactors factors) {
   float g[kBlock], w[kBlock], m[kBlock], v[kBlock];
   for (std::int64_t first = 0; first < b.param.elements; first += kBlock) {
     const std::int64_t count = std::min(kBlock, b.param.elements - first);
