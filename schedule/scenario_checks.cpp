@@ -210,6 +210,9 @@ void check_recompute(ScenarioReading& r) {
     report(r, "RECOMPUTE", anchor(r, "recompute", "mode"),
            fmt::format("the sqrt list with {} pipeline stages: it is one list over all layers", stages),
            "write \"mode\": \"full\" or \"every\", or \"pp\": 1");
+  if (s.recompute == RecomputeMode::Sqrt && s.hidden_states)
+    report(r, "RECOMPUTE", anchor(r, "recompute", "hidden_states"), "the sqrt list keeps no input of the layers without a slot to return",
+           "write \"mode\": \"full\", or remove \"hidden_states\"");
   if (s.recompute == RecomputeMode::Every && s.recompute_every > s.model.layers)
     report(r, "RECOMPUTE", anchor(r, "recompute", "every"),
            fmt::format("groups of {} layers, but the model has {}", s.recompute_every, s.model.layers),

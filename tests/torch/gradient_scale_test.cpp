@@ -1,7 +1,7 @@
-// Gradient clipping and loss scaling, executed: equal to the plain model that does both by itself, over pipelines, replicas and ZeRO levels.
+// Gradient clipping and loss scaling, executed: equal to the plain model that does both by itself, over pipelines, replicas and ZeRO
+// levels.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,7 +79,8 @@ TEST_P(Clip, gives_gradients_of_the_norm_asked_for_and_the_plain_model_s_losses)
 
 TEST_P(Clip, above_the_norm_changes_no_bit) {
   const Rehearsal clipped = prepared(with(GetParam(), {{"optimizer.clip", "1000"}}), 3);
-  expect_same_bits(backend().run(prepared(GetParam(), 3).schedule, execute_options(3)), backend().run(clipped.schedule, execute_options(3)));
+  expect_same_bits(backend().run(prepared(GetParam(), 3).schedule, execute_options(3)),
+                   backend().run(clipped.schedule, execute_options(3)));
 }
 
 INSTANTIATE_TEST_SUITE_P(meshes, Clip, testing::ValuesIn(kMeshes), case_name);
@@ -100,13 +101,14 @@ double fact(const ExecutionResult& run, std::string_view name) {
 
 class LossScaling : public testing::TestWithParam<ExecutionCase> {};
 INSTANTIATE_TEST_SUITE_P(meshes, LossScaling, testing::ValuesIn(kMeshes), case_name);
-INSTANTIATE_TEST_SUITE_P(bf16, LossScaling, testing::ValuesIn([] {
-                           std::vector<ExecutionCase> cases = {zero(R"({"level": 0})", 2, 1), zero(R"({"level": 3})", 1, 2, false, "llama")};
-                           for (ExecutionCase& c : cases) c.compute = "bf16";
-                           cases[1].overrides.push_back({"precision.gradient", "bf16"});
-                           return cases;
-                         }()),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    bf16, LossScaling, testing::ValuesIn([] {
+      std::vector<ExecutionCase> cases = {zero(R"({"level": 0})", 2, 1), zero(R"({"level": 3})", 1, 2, false, "llama")};
+      for (ExecutionCase& c : cases) c.compute = "bf16";
+      cases[1].overrides.push_back({"precision.gradient", "bf16"});
+      return cases;
+    }()),
+    case_name);
 
 // A power of two: nothing rounds differently. Three steps grow it once, from the second step on.
 TEST_P(LossScaling, by_a_power_of_two_leaves_losses_and_gradients_as_they_are) {
@@ -141,7 +143,8 @@ TEST_P(LossScaling, overflow_skips_the_step_and_divides_the_scale) {
   EXPECT_LT(run.losses[2], run.losses[1]);
   ASSERT_EQ(run.losses.size(), plain.losses.size());
   const double allowed = c.compute == "bf16" ? 1e-2 : 1e-6;  // of the two check rules
-  for (std::size_t i = 0; i < run.losses.size(); ++i) EXPECT_NEAR(run.losses[i], plain.losses[i], allowed * plain.losses[0]) << "step " << i;
+  for (std::size_t i = 0; i < run.losses.size(); ++i)
+    EXPECT_NEAR(run.losses[i], plain.losses[i], allowed * plain.losses[0]) << "step " << i;
   expect_order(prediction, run, kSteps);
   expect_predicted_memory(prediction, run);
   expect_equal_copies(prediction, run);

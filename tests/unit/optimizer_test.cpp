@@ -43,8 +43,7 @@ TEST(Offload, AllGradientsGoDownThenGroupByGroupTheStepGoesUp) {
   EXPECT_EQ(problems_of(s), "");
   // The embedding and the head are whole: their gradients are all-reduced on the lane dp before.
   const std::string text = update_program(s);
-  EXPECT_EQ(text.substr(text.find("down")),
-            "down, down L1, down L0, down, adam, up, adam L1, up L1, adam L0, up L0, adam, up, wait");
+  EXPECT_EQ(text.substr(text.find("down")), "down, down L1, down L0, down, adam, up, adam L1, up L1, adam L0, up L0, adam, up, wait");
 }
 
 TEST(Offload, CopiesStandOnTheComputeLaneAndStepsWaitForTheirOwnCopyAlone) {
@@ -94,7 +93,8 @@ TEST(Offload, LaterCopiesOverlapEarlierStepsAndNothingOverlapsTheBackward) {
   EXPECT_GE(first_up, last_down);
 }
 
-// Section 8: 16 bytes an element on the host (16-bit: 12 pageable, 4 pinned; fp32: 8 and 8), nothing but parameter and gradient on the device.
+// Section 8: 16 bytes an element on the host (16-bit: 12 pageable, 4 pinned; fp32: 8 and 8), nothing but parameter and gradient on the
+// device.
 TEST(Offload, HostBytesPerElement) {
   for (const auto& [compute, gradient, pageable, pinned] :
        {std::tuple{"bf16", "bf16", 12, 4}, {"fp16", "fp16", 12, 4}, {"bf16", "fp32", 12, 6}, {"fp32", "fp32", 8, 8}}) {
@@ -147,12 +147,15 @@ std::string scale_program(const Schedule& s, std::uint32_t program = 0) {
   std::string text;
   std::string last;
   int times = 0;
-  const auto flush = [&] { text += last.empty() ? "" : fmt::format("{}{}{}", text.empty() ? "" : ", ", last, times > 1 ? fmt::format(" x{}", times) : ""); };
+  const auto flush = [&] {
+    text += last.empty() ? "" : fmt::format("{}{}{}", text.empty() ? "" : ", ", last, times > 1 ? fmt::format(" x{}", times) : "");
+  };
   for (const Op& op : s.ops_of(s.programs[program])) {
     std::string what(s.name(op.label.segment));
     const bool reduce = std::holds_alternative<AllReduce>(op.body);
     if (std::holds_alternative<HostWait>(op.body)) what = "wait";
-    const bool own = what == "wait" || what == "check" || what == "decide" || what == "norm" || what == "factor" || what == "rescale" || what == "scale";
+    const bool own =
+        what == "wait" || what == "check" || what == "decide" || what == "norm" || what == "factor" || what == "rescale" || what == "scale";
     if (what == "adam") break;
     if (!own || op.label.layer >= 0) continue;
     what = reduce ? what + " reduced" : what;
@@ -238,7 +241,8 @@ TEST(Clip, TheReductionSpansTheRanksThatHoldDistinctPieces) {
   EXPECT_EQ(members(c), 4u);
   EXPECT_EQ(members(c, {{"mesh.order", R"(["dp", "pp"])"}}), 4u);
   // The two stages of one shard group, in either order of the axes.
-  for (const auto& [order, first] : {std::pair{R"(["pp", "dp"])", std::vector<std::uint32_t>{0, 1, 4, 5}}, {R"(["dp", "pp"])", {0, 1, 2, 3}}}) {
+  for (const auto& [order, first] :
+       {std::pair{R"(["pp", "dp"])", std::vector<std::uint32_t>{0, 1, 4, 5}}, {R"(["dp", "pp"])", {0, 1, 2, 3}}}) {
     const Schedule s = compiled(c, {{"optimizer.clip", "1"}, {"mesh.order", order}});
     const CommInstances comm = expand(s.mesh, s.communicators[norm_reduction(s)->comm.value]);
     std::vector<std::uint32_t> ranks;
