@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "schedule/batching.h"
 #include "schedule/compile.h"
 #include "schedule/ir/liveness.h"
 #include "schedule/sqrt_list.h"
@@ -16,17 +17,22 @@ std::int64_t elements(const std::vector<Parameter>& parameters) {
                          [](std::int64_t sum, const Parameter& p) { return sum + p.elements(); });
 }
 
+struct Elements {
+  std::int64_t layers = 0, ends = 0;
+};
+
 // Parameter elements of a rank that holds layers [first, first + count). The head's tied copy takes memory unless the embedding is there
 // too.
-std::int64_t stage_elements(const ModelShape& model, std::int64_t first, std::int64_t count) {
-  std::int64_t sum = 0;
-  const bool holds_embedding = first == 0;
-  if (holds_embedding) sum += elements(embedding_parameters(model));
+Elements stage_elements(const Scenario& scenario, std::int64_t first, std::int64_t count) {
+  const ModelShape& model = scenario.model;
+  Elements sum;
+  const bool everywhere = batch_on_every_rank(scenario), holds_embedding = first == 0 || everywhere;
+  if (holds_embedding) sum.ends += elements(embedding_parameters(model));
   for (std::int64_t layer = first; layer < first + count; ++layer)
-    sum += elements(attention_parameters(model, layer)) + elements(mlp_parameters(model, layer));
-  if (first + count < model.layers) return sum;
+    sum.layers += elements(attention_parameters(model, layer)) + elements(mlp_parameters(model, layer));
+  if (first + count < model.layers && !everywhere) return sum;
   for (const Parameter& parameter : head_parameters(model)) {
-    if (!parameter.tied || !holds_embedding) sum += parameter.elements();
+    if (!parameter.tied || !holds_embedding) sum.ends += parameter.elements();
   }
   return sum;
 }
@@ -36,34 +42,33 @@ struct ClosedForm {
 };
 
 std::int64_t activation_bytes(const Scenario& scenario, std::int64_t stage, std::int64_t stages, std::int64_t layers) {
-  const std::int64_t in_flight = scenario.order == "gpipe" ? scenario.micro_batches : std::min(scenario.micro_batches, stages - stage);
-  const std::int64_t layer = layer_activation_bytes(scenario.model, scenario.batch, scenario.compute).value;
+  const std::int64_t together = pipelined_together(scenario);
+  const std::int64_t in_flight = scenario.order == "gpipe" ? together : std::min(together, stages - stage);
+  const BatchShape batch = layer_batch(scenario);
+  const std::int64_t layer = layer_activation_bytes(scenario.model, batch, scenario.compute).value;
   if (scenario.recompute == RecomputeMode::None) return in_flight * layers * layer;
-  const std::int64_t input = scenario.batch.micro_batch * scenario.batch.sequence * scenario.model.hidden * size_of(scenario.compute);
+  const std::int64_t input = batch.micro_batch * batch.sequence * scenario.model.hidden * size_of(scenario.compute);
   const std::int64_t group = scenario.recompute == RecomputeMode::Every ? scenario.recompute_every : 1;
   const std::int64_t kept = scenario.recompute == RecomputeMode::Sqrt ? sqrt_list(static_cast<std::int32_t>(layers)).back().slot + 1
                                                                       : (layers + group - 1) / group;
   return in_flight * kept * input + std::min(group, layers) * layer;
 }
 
-// What ZeRO leaves on a rank, padding and transients aside.
-void shard(ClosedForm& form, const Scenario& scenario) {
-  const auto axis = scenario.mesh.axis("dp");
-  const std::int64_t dp = axis ? scenario.mesh.axes[*axis].size : 1;
-  const std::int64_t ranks = scenario.zero.shard_ranks > 0 ? scenario.zero.shard_ranks : dp;
-  if (scenario.zero.level >= 1) form.optimizer /= ranks;
-  if (scenario.zero.level >= 2) form.gradients /= ranks;
-  if (scenario.zero.level >= 3) form.parameters /= ranks;
+// Adds what elements that lie on so many ranks take on one of them, sharded by a ZeRO level; padding and transients aside.
+void add_state(ClosedForm& form, const Scenario& scenario, std::int64_t count, std::int64_t replicas, int zero) {
+  const std::int64_t ranks = scenario.zero.shard_ranks > 0 ? scenario.zero.shard_ranks : replicas;
+  const auto share = [&](std::int64_t bytes, int level) { return zero >= level ? bytes / ranks : bytes; };
+  form.parameters += share(count * size_of(scenario.compute), 3);
+  form.gradients += share(count * size_of(scenario.gradient), 2);
+  if (scenario.optimizer == OptimizerKind::Adam && !scenario.offload) form.optimizer += share(count * 3 * size_of(scenario.master), 1);
 }
 
 ClosedForm closed_form(const Scenario& scenario, const std::vector<std::int64_t>& layers, std::size_t stage) {
   const std::int64_t first = std::accumulate(layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(stage), std::int64_t{0});
-  const std::int64_t count = stage_elements(scenario.model, first, layers[stage]);
+  const Elements count = stage_elements(scenario, first, layers[stage]);
   ClosedForm form;
-  form.parameters = count * size_of(scenario.compute);
-  form.gradients = count * size_of(scenario.gradient);
-  form.optimizer = scenario.optimizer == OptimizerKind::Adam && !scenario.offload ? count * 3 * size_of(scenario.master) : 0;
-  shard(form, scenario);
+  add_state(form, scenario, count.layers, axis_size(scenario.mesh, "dp"), scenario.zero.level);
+  add_state(form, scenario, count.ends, batch_ranks(scenario), scenario.zero.ends == ZeroEnds::Sharded ? scenario.zero.level : 0);
   form.activations = activation_bytes(scenario, static_cast<std::int64_t>(stage), static_cast<std::int64_t>(layers.size()), layers[stage]);
   return form;
 }

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "cli/run_report.h"
+#include "schedule/batching.h"
 
 namespace steptwin {
 
@@ -22,11 +23,17 @@ std::string plural(std::int64_t count, const char* word) { return fmt::format("{
 
 std::string micro_batches(std::int64_t count) { return fmt::format("{} micro-batch{}", human_count(count), count == 1 ? "" : "es"); }
 
+std::string batches(const Scenario& scenario) {
+  if (!batch_on_every_rank(scenario)) return micro_batches(scenario.micro_batches);
+  return fmt::format("{} batch{} of {}", human_count(scenario.micro_batches), scenario.micro_batches == 1 ? "" : "es",
+                     micro_batches(scenario.pipeline.micro_batches));
+}
+
 std::string title(const SimulationRun& run, const char* dot) {
   const Subject& subject = run.subject;
   std::string text = fmt::format("{} {} {} {} {} ({})", printable(subject.name), dot, subject.order, dot,
                                  plural(subject.schedule.mesh.size(), "rank"), mesh_words(subject.schedule.mesh));
-  if (subject.scenario) text += fmt::format(" {} {}", dot, micro_batches(subject.scenario->micro_batches));
+  if (subject.scenario) text += fmt::format(" {} {}", dot, batches(*subject.scenario));
   if (run.options.steps > 1) text += fmt::format(" {} {}", dot, plural(run.options.steps, "step"));
   if (subject.machine) text += fmt::format(" {} {}", dot, subject.machine->name);
   return text + "\n";

@@ -3,19 +3,16 @@
 
 #include "cli/run_json.h"
 #include "cli/run_report.h"
+#include "schedule/batching.h"
 #include "schedule/compile.h"
 
 namespace steptwin {
 
 namespace {
 
-std::int64_t axis_size(const Mesh& mesh, const char* name) {
-  const auto axis = mesh.axis(name);
-  return axis ? mesh.axes[*axis].size : 1;
-}
-
-// The closed form of the order, where it has one.
+// The closed form of the order, where it has one; it knows no embedding and head between the batches of a pipeline.
 std::optional<double> bubble_theory(const Scenario& scenario) {
+  if (batch_on_every_rank(scenario)) return std::nullopt;
   const OrderEntry* order = find_order(scenario.order);
   const double rate = order == nullptr ? -1 : order->bubble_rate(order_options(scenario));
   return rate < 0 ? std::nullopt : std::optional(rate);
@@ -28,7 +25,7 @@ StepFacts step_facts(const Subject& subject, std::uint32_t steps) {
   facts.steps = steps;
   if (!subject.scenario) return facts;
   const Scenario& scenario = *subject.scenario;
-  const auto micro_batches = static_cast<double>(scenario.micro_batches * axis_size(scenario.mesh, "dp"));  // of all replicas
+  const auto micro_batches = static_cast<double>(scenario.micro_batches * batch_ranks(scenario));  // of all ranks that have some
   facts.model_flops = micro_batches * static_cast<double>(model_flops_per_micro_batch(scenario.model, scenario.batch).value);
   facts.tokens = micro_batches * static_cast<double>(scenario.batch.micro_batch * scenario.batch.sequence);
   facts.bubble_theory = bubble_theory(scenario);

@@ -45,7 +45,7 @@ struct ExecuteOptions {
   std::chrono::milliseconds deadline{0};
   const std::atomic<bool>* stop = nullptr;     // set by a signal handler
   std::string load;                            // checkpoint folder (exec/checkpoint.h) whose state the run starts from; empty: drawn from the seed
-  std::string save;                            // where its state is saved after the last repetition; empty: nowhere. CPU
+  std::string save;                            // where its state is saved after the last repetition; empty: nowhere
   // Several processes (exec/process_group.h): this one runs the rank of its own number, and process 0 gets the results of all: the others'
   // have the outcome alone. Null: this process runs all ranks.
   ProcessGroup* group = nullptr;
@@ -97,6 +97,8 @@ class Backend {
   virtual std::string name() const = 0;
   virtual std::string environment() const = 0;  // as ExecutionResult::environment_json, known before a run
   virtual ExecutionResult run(const Schedule& schedule, const ExecuteOptions& options) = 0;
+  // What the device takes for things that are no op of a schedule, for calibration (default: nothing known).
+  virtual std::vector<RunFact> probe() { return {}; }
   // The plain single-device model on the same parameters and data: LibTorch autograd, full batch, no schedule. Same result fields
   // (losses, gradients); reads shapes and dtypes from the schedule's layouts.
   virtual ExecutionResult run_plain(const Schedule& schedule, const ExecuteOptions& options) = 0;

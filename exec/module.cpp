@@ -77,7 +77,6 @@ void set_environment(BackendKind kind) {
   if (cpu_has_avx512_core()) raise_onednn_isa();
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) ::setenv(name, "1", 1);
   ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", 0);
-  ::setenv("GLOG_minloglevel", "3", 0);
   if (cpu_has_avx2()) ::setenv("OPENBLAS_CORETYPE", "Haswell", 0);
   if (kind != BackendKind::Cuda) return;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
@@ -108,6 +107,9 @@ class GuardedBackend final : public Backend {
   }
   ExecutionResult run(const Schedule& schedule, const ExecuteOptions& options) override {
     return guarded([&] { return inner_.run(schedule, options); });
+  }
+  std::vector<RunFact> probe() override {
+    return guarded([this] { return inner_.probe(); });
   }
   ExecutionResult run_plain(const Schedule& schedule, const ExecuteOptions& options) override {
     return guarded([&] { return inner_.run_plain(schedule, options); });

@@ -2,8 +2,8 @@
 //   OMP_NUM_THREADS, MKL_NUM_THREADS, OPENBLAS_NUM_THREADS = 1   one intra-op thread: bits depend on the number (specs/execution.md 9.2)
 //   ONEDNN_MAX_CPU_ISA = AVX512_CORE   on an AVX-512 CPU, where it is set to less
 //   OPENBLAS_CORETYPE = Haswell   on an AVX2 CPU and only where it is unset: OpenBLAS 0.3.21 takes new Xeons for Prescott, 3x slower
-//   TORCH_CPP_LOG_LEVEL = FATAL, GLOG_minloglevel = 3   where they are unset: LibTorch throws its errors, it need not print them too; a
-//   process that waits for the store of a run would print every attempt
+//   TORCH_CPP_LOG_LEVEL = FATAL   where it is unset: LibTorch throws its errors, it need not print them too; a process that waits for the
+//   store of a run would print every attempt
 // The CUDA module's also (specs/execution.md 7), each only where it is unset but the two whose other values are wrong here:
 //   CUDA_DEVICE_MAX_CONNECTIONS = 32   lanes of several ranks never share a hardware queue
 //   NCCL_NVLS_ENABLE = 0 (always)      multicast changes sums and can upset the GPUs of a shared host

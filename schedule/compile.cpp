@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "schedule/base/error.h"
+#include "schedule/batching.h"
 #include "schedule/mechanisms/mechanism.h"
 #include "schedule/mechanisms/segment_ops.h"
 #include "schedule/orders/actions.h"
@@ -25,11 +26,6 @@ namespace {
   throw InputError(problem);
 }
 
-std::int32_t axis_size(const Mesh& mesh, const char* name) {
-  const auto axis = mesh.axis(name);
-  return axis ? static_cast<std::int32_t>(mesh.axes[*axis].size) : 1;
-}
-
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
@@ -44,7 +40,7 @@ ActionGrid csv_actions(const Scenario& scenario) {
   const bool lowered = text.find("SEND_") != std::string::npos || text.find("RECV_") != std::string::npos ||
                        text.find("SHARD") != std::string::npos || text.find("REDUCE_GRAD") != std::string::npos;
   ActionGrid grid = read_csv(text, scenario.order_csv, lowered ? CsvFormat::ComputeComms : CsvFormat::ComputeOnly);
-  const std::int32_t ranks = axis_size(scenario.mesh, "pp");
+  const auto ranks = static_cast<std::int32_t>(axis_size(scenario.mesh, "pp"));
   if (static_cast<std::int32_t>(grid.size()) != ranks) {
     refuse(scenario, "CSV-RANKS", fmt::format("'{}' has {} rows for {} pipeline ranks", scenario.order_csv, grid.size(), ranks),
            fmt::format("set mesh.pp to {}, or use a file with {} rows", grid.size(), ranks));
@@ -76,12 +72,34 @@ void check_split_backward(const Scenario& scenario, const ActionGrid& grid) {
                "use an order with whole backwards (B), or \"zero\": {\"level\": 0}");
 }
 
+// What load_scenario() checks with places.
+void check_batches(const Scenario& scenario) {
+  if (!batch_on_every_rank(scenario)) return;
+  const std::int64_t samples = scenario.batch.micro_batch * axis_size(scenario.mesh, "pp");
+  if (scenario.order != "gpipe" || axis_size(scenario.mesh, "pp") == 1 || samples % scenario.pipeline.micro_batches != 0)
+    refuse(scenario, "PIPELINE", "form \"bmtrain\" needs order gpipe, two stages and micro-batches that divide the pipeline's samples",
+           "choose a divisor of pp * micro_batch_size");
+}
+
 std::vector<RankId> ranks_at(const Mesh& mesh, std::uint32_t pipeline_rank) {
   std::vector<RankId> ranks;
   for (std::uint32_t rank = 0; rank < mesh.size(); ++rank) {
     if (mesh.coordinate(RankId(rank), "pp") == pipeline_rank) ranks.emplace_back(rank);
   }
   return ranks;
+}
+
+// One batch behind the other.
+void repeat_batches(const Scenario& scenario, ActionGrid& grid) {
+  const auto pieces = static_cast<std::int32_t>(pieces_of_batch(scenario)), batches = static_cast<std::int32_t>(scenario.micro_batches);
+  for (ActionList& list : grid) {
+    const ActionList first = list;
+    for (std::int32_t batch = 1; batch < batches; ++batch)
+      for (Action action : first) {
+        action.micro_batch += batch * pieces;
+        list.push_back(action);
+      }
+  }
 }
 
 using Mechanisms = std::vector<std::unique_ptr<Mechanism>>;
@@ -116,8 +134,8 @@ void build_program(const Plan& plan, std::int32_t rank, const SharedIds& ids, co
 
 OrderOptions order_options(const Scenario& scenario) {
   OrderOptions options;
-  options.ranks = axis_size(scenario.mesh, "pp");
-  options.micro_batches = static_cast<std::int32_t>(scenario.micro_batches);
+  options.ranks = static_cast<std::int32_t>(axis_size(scenario.mesh, "pp"));
+  options.micro_batches = static_cast<std::int32_t>(pipelined_together(scenario));
   options.warm_up = scenario.warm_up;
   options.backward_descending = scenario.backward_descending;
   return options;
@@ -133,7 +151,9 @@ ActionGrid scenario_actions(const Scenario& scenario) {
     refuse(scenario, "ORDER-NAME", fmt::format("no schedule order '{}'", scenario.order),
            near.empty() ? "use " + names.front() : "did you mean '" + near + "'?");
   }
-  return order->make(order_options(scenario));
+  ActionGrid grid = order->make(order_options(scenario));
+  if (batch_on_every_rank(scenario)) repeat_batches(scenario, grid);
+  return grid;
 }
 
 std::vector<std::int64_t> stage_layers(const Scenario& scenario, std::int32_t stages) {
@@ -159,11 +179,13 @@ double rough_op_count(const Scenario& scenario) {
   const double phases = scenario.recompute != RecomputeMode::None || scenario.order == "csv" ? 3 : 2;
   const double messages = 4.0 * static_cast<double>(axis_size(scenario.mesh, "pp") - 1);
   const double units = scenario.zero.level > 0 ? 8.0 * static_cast<double>(scenario.model.layers) : 0;  // gathers, fills, reductions, waits
-  return static_cast<double>(scenario.micro_batches) * (units + 2 * phases * static_cast<double>(scenario.model.layers) + 4 + messages);
+  return static_cast<double>(layer_micro_batches(scenario)) *
+         (units + 2 * phases * static_cast<double>(scenario.model.layers) + 4 + messages);
 }
 
 Schedule compile(const Scenario& scenario, const StageCosts&) {
   check_supported(scenario);
+  check_batches(scenario);
   ActionGrid actions = scenario_actions(scenario);
   check_split_backward(scenario, actions);
   const auto stages = static_cast<std::int32_t>(stage_ranks(actions).size());

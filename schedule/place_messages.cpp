@@ -41,6 +41,15 @@ bool same_order_at_both_ends(const ActionGrid& grid, const std::vector<std::int3
   return sent == received;
 }
 
+// One stage a rank, the same actions on all of them: a wave for every action, so direct placement cannot make ranks wait in a circle.
+bool in_waves(const ActionGrid& grid) {
+  return std::all_of(grid.begin(), grid.end(), [&](const ActionList& list) {
+    return std::equal(list.begin(), list.end(), grid.front().begin(), grid.front().end(), [&](const Action& a, const Action& b) {
+      return a.kind == b.kind && a.micro_batch == b.micro_batch && a.stage == list.front().stage && b.stage == grid.front().front().stage;
+    });
+  });
+}
+
 bool has_messages(const ActionGrid& grid) {
   return std::any_of(grid.begin(), grid.end(), [](const ActionList& list) {
     return std::any_of(list.begin(), list.end(), [](const Action& a) { return is_message(a.kind); });
@@ -53,7 +62,8 @@ ActionGrid place_messages(const ActionGrid& grid, P2pMode mode) {
   if (has_messages(grid)) return grid;
   const std::vector<std::int32_t> rank_of_stage = stage_ranks(grid);
   ActionGrid lowered;
-  const bool global = mode == P2pMode::OneLane || !same_order_at_both_ends(grid, rank_of_stage);
+  const bool on_compute = mode == P2pMode::Compute || mode == P2pMode::ComputeRecv;
+  const bool global = mode == P2pMode::OneLane || (on_compute && !in_waves(grid)) || !same_order_at_both_ends(grid, rank_of_stage);
   if (global && place_messages_globally(grid, lowered)) return lowered;
   return place_directly(grid, rank_of_stage);
 }

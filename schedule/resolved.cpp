@@ -47,6 +47,10 @@ const char* name_of_mode(P2pMode mode) {
       return "one_lane";
     case P2pMode::Grouped:
       return "grouped";
+    case P2pMode::Compute:
+      return "compute";
+    case P2pMode::ComputeRecv:
+      return "compute_recv";
   }
   return "";
 }
@@ -54,6 +58,7 @@ const char* name_of_mode(P2pMode mode) {
 Json schedule_json(const ScenarioReading& r) {
   const Scenario& s = r.scenario;
   Json out = {{"order", s.order}, {"p2p", name_of_mode(s.p2p)}};
+  if (s.p2p_metadata) out["metadata"] = true;
   if (s.order == "csv") out["csv_sha256"] = r.csv_sha256;  // what it says counts, not where it lies
   if (s.order == "gpipe") out["backward"] = s.backward_descending ? "descending" : "ascending";
   if (!s.layers_per_stage.empty()) out["layers_per_stage"] = s.layers_per_stage;
@@ -126,6 +131,7 @@ Json canonical(const ScenarioReading& r) {
   out["batch"] = {{"micro_batches", s.micro_batches}, {"micro_batch_size", s.batch.micro_batch}, {"sequence_length", s.batch.sequence}};
   out["precision"] = {{"compute", name_of(s.compute)}, {"master", name_of(s.master)}, {"gradient", name_of(s.gradient)}};
   out["schedule"] = schedule_json(r);
+  if (s.pipeline.form == PipelineForm::Bmtrain) out["pipeline"] = {{"form", "bmtrain"}, {"micro_batches", s.pipeline.micro_batches}};
   out["zero"] = zero_json(s.zero);
   out["recompute"] = recompute_json(s);
   if (s.reduce != s.gradient) out["precision"]["reduce"] = name_of(s.reduce);

@@ -38,6 +38,7 @@ constexpr SectionReader kReaders[] = {
     {read_mesh, &GoodSections::mesh, nullptr},
     {read_batch, &GoodSections::batch, "batch"},
     {read_precision, &GoodSections::precision, nullptr},
+    {read_pipeline, &GoodSections::pipeline, nullptr},
     {read_schedule, &GoodSections::schedule, nullptr},
     {read_zero, nullptr, nullptr},
     {read_optimizer, nullptr, nullptr},

@@ -14,7 +14,17 @@
 
 namespace steptwin {
 
-enum class P2pMode : std::uint8_t { Lanes, OneLane, Grouped };
+enum class P2pMode : std::uint8_t { Lanes, OneLane, Grouped, Compute, ComputeRecv };  // mechanisms/p2p.cpp
+
+// Who has a batch. Stages: the first stage embeds, the last one has head and loss. Bmtrain: every rank of a pipeline has a batch of its
+// own, embedding, head and loss; the layers alone are pipelined, over the pipeline's batches together (specs/bmtrain.md 9).
+enum class PipelineForm : std::uint8_t { Stages, Bmtrain };
+struct PipelineOptions {
+  PipelineForm form = PipelineForm::Stages;
+  std::int64_t micro_batches = 1;  // Bmtrain: pieces that the gathered batch is cut into
+  bool operator==(const PipelineOptions&) const = default;
+};
+
 enum class RecomputeMode : std::uint8_t { None, Full, Every, Sqrt };
 enum class GradientReduce : std::uint8_t { Overlap, End };   // data-parallel all-reduce: bucketed in the last backward, or after it
 enum class OptimizerKind : std::uint8_t { Adam, None };
@@ -64,6 +74,8 @@ struct Scenario {
   std::string order_csv;                      // path when order == "csv"
   std::vector<std::int64_t> layers_per_stage; // explicit partition; empty = remainder to the first stages
   P2pMode p2p = P2pMode::Lanes;
+  bool p2p_metadata = false;                  // every message is announced by a small one that the receiving host reads
+  PipelineOptions pipeline;
   bool backward_descending = false;           // schedule.backward: gpipe only
   std::vector<std::int64_t> warm_up;          // schedule.warm_up: forwards before the first backward per rank (1f1b only); empty = default
   RecomputeMode recompute = RecomputeMode::None;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "schedule/batching.h"
 #include "schedule/ir/limits.h"
 #include "schedule/scenario_parts.h"
 
@@ -11,17 +12,14 @@ namespace steptwin {
 namespace {
 
 constexpr double kMostRanks = kMaxRanks;  // of a schedule
-constexpr double kMostOps = 4e8;        // what ids and memory can carry
-constexpr double kMostFlops = 4e18;     // of one micro-batch: int64 with room for sums
-constexpr double kMostBytes = 1e17;     // of parameters, or of everything kept for one step
-constexpr double kMostTimeNs = 4e18;    // of a whole run with given costs
+constexpr double kMostOps = 4e8;          // what ids and memory can carry
+constexpr double kMostFlops = 4e18;       // of one micro-batch: int64 with room for sums
+constexpr double kMostBytes = 1e17;       // of parameters, or of everything kept for one step
+constexpr double kMostTimeNs = 4e18;      // of a whole run with given costs
 
 double d(std::int64_t value) { return static_cast<double>(value); }
 
-std::int64_t axis_size(const ScenarioReading& r, std::string_view name) {
-  const auto index = r.scenario.mesh.axis(name);
-  return index ? r.scenario.mesh.axes[*index].size : 1;
-}
+std::int64_t axis_size(const ScenarioReading& r, std::string_view name) { return axis_size(r.scenario.mesh, name); }
 
 // The node to point at: the key if it is stated, else its section, else the document.
 const JsonNode& anchor(const ScenarioReading& r, std::string_view section, std::string_view key) {
@@ -90,22 +88,26 @@ double rough_parameters(const ModelShape& m) {
 void check_magnitudes(ScenarioReading& r) {
   const Scenario& s = r.scenario;
   const ModelShape& m = s.model;
-  const double tokens = d(s.batch.micro_batch) * d(s.batch.sequence);
+  BatchShape largest = layer_batch(s);
+  largest.micro_batch = std::max(largest.micro_batch, s.batch.micro_batch);
+  const double tokens = d(largest.micro_batch) * d(s.batch.sequence);
   const double scores = tokens * d(s.batch.sequence) * d(m.heads);
   const double parameters = rough_parameters(m);
   const double flops = 6 * parameters * tokens + 14 * scores * d(m.head_size) * d(m.layers);
   const double width = 20 * d(m.hidden) + 6 * d(m.ffn) + 6 * d(m.heads) * d(m.head_size);
-  const double kept = d(s.micro_batches) * (4 * d(m.layers) * (tokens * width + 3 * scores) + 12 * tokens * d(m.vocabulary));
+  const double micro_batches = d(layer_micro_batches(s));
+  const double kept = micro_batches * (4 * d(m.layers) * (tokens * width + 3 * scores) + 12 * tokens * d(m.vocabulary));
   const JsonNode& batch = anchor(r, "batch", "micro_batch_size");
   if (parameters * 20 > kMostBytes)
     report(r, "SIZE", anchor(r, "model", "hidden"), fmt::format("the model has about {:.1e} parameters", parameters),
            "no machine holds this; check the sizes");
-  else if (flops > kMostFlops || kept > kMostBytes || !sizes_fit(m, s.batch))
+  else if (flops > kMostFlops || kept > kMostBytes || !sizes_fit(m, largest))
     report(r, "SIZE", batch, fmt::format("one step needs about {:.1e} flops a micro-batch and {:.1e} bytes of activations", flops, kept),
            "beyond what can be counted; make the batch or the sequence smaller");
-  else if (d(s.micro_batches) * (8 * d(m.layers) + 16 * d(axis_size(r, "pp"))) > kMostOps)
+  else if (micro_batches * (8 * d(m.layers) + 16 * d(axis_size(r, "pp"))) > kMostOps)
     report(r, "SIZE", anchor(r, "batch", "micro_batches"),
-           fmt::format("{} micro-batches of {} layers make too many operations", s.micro_batches, m.layers), "use fewer micro-batches");
+           fmt::format("{} micro-batches of {} layers make too many operations", layer_micro_batches(s), m.layers),
+           "use fewer micro-batches");
 }
 
 void check_partition(ScenarioReading& r) {
@@ -187,6 +189,55 @@ void check_nodes(ScenarioReading& r) {
          fmt::format("write \"nodes\": {}, or use a smaller mesh", needed));
 }
 
+// The divisor of `whole` nearest to `wanted`, the smaller of two.
+std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
+  for (std::int64_t distance = 0; distance < whole; ++distance) {
+    if (wanted - distance >= 1 && whole % (wanted - distance) == 0) return wanted - distance;
+    if (whole % (wanted + distance) == 0) return wanted + distance;
+  }
+  return whole;
+}
+
+// What form bmtrain does not do: a layer's micro-batch holds samples of several ranks there.
+void refuse_in_bmtrain_form(ScenarioReading& r) {
+  const Scenario& s = r.scenario;
+  if (s.model.dropout > 0)
+    report(r, "PIPELINE", anchor(r, "model", "dropout"), "dropout in form \"bmtrain\": masks are drawn by sample, and a micro-batch mixes ranks'",
+           "write \"dropout\": 0, or remove \"pipeline\"");
+  if (s.hidden_states)
+    report(r, "PIPELINE", anchor(r, "recompute", "hidden_states"), "form \"bmtrain\" returns the last hidden state alone",
+           "write \"hidden_states\": false, or remove \"pipeline\"");
+  if (s.clip > 0 && s.zero.shard_ranks > 0)
+    report(r, "PIPELINE", anchor(r, "zero", "shard_ranks"), "form \"bmtrain\" cuts ends and layers into shard groups that differ: no one norm spans them",
+           "remove \"shard_ranks\" or \"clip\"");
+}
+
+// specs/bmtrain.md 9.2 and 9.3.
+void check_pipeline(ScenarioReading& r) {
+  const Scenario& s = r.scenario;
+  if (!batch_on_every_rank(s)) return;
+  const std::int64_t stages = axis_size(r, "pp"), samples = s.batch.micro_batch * stages, pieces = s.pipeline.micro_batches;
+  if (stages == 1)
+    report(r, "PIPELINE", anchor(r, "pipeline", "form"), "form \"bmtrain\" with one pipeline stage: there is nothing to pipeline",
+           "write \"pp\": 2, or remove \"pipeline\"");
+  else if (samples % pieces != 0)
+    report(r, "PIPELINE", anchor(r, "pipeline", "micro_batches"),
+           fmt::format("{} micro-batches do not divide the {} samples of {} stages with a batch of {} each", pieces, samples, stages,
+                       s.batch.micro_batch),
+           fmt::format("write \"micro_batches\": {}", nearest_divisor(samples, pieces)));
+  if (s.order != "gpipe")
+    report(r, "PIPELINE", anchor(r, "schedule", "order"),
+           fmt::format("order {} in form \"bmtrain\": the loss needs the last hidden state of all micro-batches", in_quotes(s.order)),
+           "write \"order\": \"gpipe\"");
+  if (s.zero.level == 3 && s.zero.reshard)
+    report(r, "PIPELINE", anchor(r, "zero", "reshard"),
+           "form \"bmtrain\" gathers a layer once for all micro-batches and keeps it until its last backward", "write \"reshard\": false");
+  if (s.given)
+    report(r, "PIPELINE", anchor(r, "cost", "model"), "times of whole stages do not say what embedding and head cost on every rank",
+           "write \"machine\" instead of \"cost\"");
+  refuse_in_bmtrain_form(r);
+}
+
 void check_zero(ScenarioReading& r) {
   const ZeroOptions& zero = r.scenario.zero;
   if (zero.level == 1 && r.scenario.optimizer == OptimizerKind::None)
@@ -220,17 +271,19 @@ void check_recompute(ScenarioReading& r) {
 }
 
 void note_micro_batches(ScenarioReading& r) {
-  const std::int64_t m = r.scenario.micro_batches, p = axis_size(r, "pp");
+  const std::int64_t m = pipelined_together(r.scenario), p = axis_size(r, "pp");
   if (p == 1) return;
-  const JsonNode& at = anchor(r, "batch", "micro_batches");
+  const char* const section = batch_on_every_rank(r.scenario) ? "pipeline" : "batch";
+  const JsonNode& at = anchor(r, section, "micro_batches");
   if (r.scenario.order == "1f1b" && m < p)
     warn(r, Severity::Warning, "FEW-MICRO-BATCHES", at,
          fmt::format("1f1b with {} micro-batches on {} stages: PyTorch would refuse, and stages stay idle", m, p),
          fmt::format("--set batch.micro_batches={}", p));
   if (r.scenario.order == "gpipe" && m < 4 * p)  // GPipe: "negligible when M >= 4K"
     warn(r, Severity::Warning, "FEW-MICRO-BATCHES", at,
-         fmt::format("gpipe with {} micro-batches on {} stages: even equal stages idle {:.0f} % of the step", m, p, 100 * d(p - 1) / d(m + p - 1)),
-         fmt::format("--set batch.micro_batches={} brings that below 20 %", 4 * p));
+         fmt::format("gpipe with {} micro-batches on {} stages: even equal stages idle {:.0f} % of the step", m, p,
+                     100 * d(p - 1) / d(m + p - 1)),
+         fmt::format("--set {}.micro_batches={} brings that below 20 %", section, 4 * p));
 }
 
 }  // namespace
@@ -245,6 +298,7 @@ void check_across_fields(ScenarioReading& r) {
   if (r.good.precision) check_gradient_type(r);
   if (r.good.cost && r.good.mesh && r.good.batch && r.good.run) check_given_cost(r);
   if (r.good.mesh) check_zero(r);
+  if (r.good.mesh && r.good.batch && r.good.pipeline && r.good.schedule) check_pipeline(r);
   if (r.good.mesh && r.good.model && r.good.run) check_recompute(r);
   if (r.good.machine && r.good.mesh) check_nodes(r);
   if (r.good.mesh && r.good.batch && r.good.schedule) note_micro_batches(r);

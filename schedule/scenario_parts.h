@@ -12,7 +12,8 @@ namespace steptwin {
 
 // Sections that were read without a problem: cross-field checks look only at these.
 struct GoodSections {
-  bool model = false, mesh = false, batch = false, precision = false, schedule = false, machine = false, cost = false, run = false;
+  bool model = false, mesh = false, batch = false, precision = false, pipeline = false, schedule = false, machine = false, cost = false,
+       run = false;
 };
 
 struct ScenarioReading {
@@ -39,6 +40,7 @@ void read_model(ScenarioReading& r);
 void read_mesh(ScenarioReading& r);
 void read_batch(ScenarioReading& r);
 void read_precision(ScenarioReading& r);
+void read_pipeline(ScenarioReading& r);  // sets defaults of the sections behind it
 void read_schedule(ScenarioReading& r);
 void read_zero(ScenarioReading& r);
 void read_optimizer(ScenarioReading& r);

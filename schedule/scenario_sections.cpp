@@ -156,11 +156,30 @@ void read_precision(ScenarioReading& r) {
   r.scenario.reduce = dtype_of(o, "reduce", {"fp32", "bf16", "fp16"}, r.scenario.gradient);
 }
 
+void read_pipeline(ScenarioReading& r) {
+  const JsonObject o = r.section("pipeline");
+  const bool bmtrain = o.choice("form", {"stages", "bmtrain"}).value_or(0) == 1;
+  PipelineOptions& pipeline = r.scenario.pipeline;
+  const std::int64_t stages = r.scenario.mesh.axes[*r.scenario.mesh.axis("pp")].size;
+  pipeline.micro_batches = o.integer("micro_batches", kMicroBatches).value_or(bmtrain ? stages : 1);
+  if (!bmtrain && o.has("micro_batches"))
+    r.problems.error_at_key("CONFLICT", *o.find("micro_batches"), "\"pipeline.micro_batches\" cuts the gathered batch of form \"bmtrain\"",
+                            "write \"form\": \"bmtrain\" beside it, or use batch.micro_batches");
+  if (!bmtrain) return;
+  pipeline.form = PipelineForm::Bmtrain;
+  r.scenario.order = "gpipe";
+  r.scenario.p2p = P2pMode::Compute;
+}
+
 void read_schedule(ScenarioReading& r) {
   const JsonObject o = r.section("schedule");
   read_order(r, o);
-  constexpr P2pMode kModes[] = {P2pMode::Lanes, P2pMode::OneLane, P2pMode::Grouped};
-  r.scenario.p2p = kModes[o.choice("p2p", {"lanes", "one_lane", "grouped"}).value_or(0)];
+  constexpr P2pMode kModes[] = {P2pMode::Lanes, P2pMode::OneLane, P2pMode::Grouped, P2pMode::Compute, P2pMode::ComputeRecv};
+  if (const auto mode = o.choice("p2p", {"lanes", "one_lane", "grouped", "compute", "compute_recv"})) r.scenario.p2p = kModes[*mode];
+  r.scenario.p2p_metadata = o.boolean("metadata").value_or(false);
+  if (r.scenario.p2p_metadata && r.scenario.p2p == P2pMode::Grouped)
+    r.problems.error_at_key("CONFLICT", *o.find("metadata"), "the host cannot read a message between two that are grouped",
+                            "write \"p2p\": \"lanes\", or remove \"metadata\"");
   r.scenario.layers_per_stage = o.integers("layers_per_stage", {1, 10000}).value_or(std::vector<std::int64_t>{});
   r.scenario.warm_up = o.integers("warm_up", {0, kMicroBatches.max}).value_or(std::vector<std::int64_t>{});
   r.scenario.backward_descending = o.choice("backward", {"ascending", "descending"}).value_or(0) == 1;
@@ -174,7 +193,7 @@ void read_zero(ScenarioReading& r) {
   zero.level = static_cast<int>(o.integer("level", {0, 3}).value_or(0));
   constexpr ZeroForm kForms[] = {ZeroForm::List, ZeroForm::Block, ZeroForm::Fsdp};
   zero.form = kForms[o.choice("form", {"list", "block", "fsdp"}).value_or(0)];
-  zero.reshard = o.boolean("reshard").value_or(true);
+  zero.reshard = o.boolean("reshard").value_or(r.scenario.pipeline.form != PipelineForm::Bmtrain);
   zero.prefetch = o.integer("prefetch", {0, 1024}).value_or(1);
   const bool step = o.choice("reduce", {"micro_batch", "step"}).value_or(zero.level == 1 ? 1 : 0) == 1;
   zero.reduce = step ? ZeroReduce::Step : ZeroReduce::MicroBatch;

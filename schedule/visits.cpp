@@ -26,9 +26,9 @@ Phase phase_of(ActionKind kind) {
 
 void add_segments(const StagePlan& stage, const Action& action, Visits& visits) {
   const std::size_t first = visits.size();
-  const auto count = static_cast<std::int32_t>(stage.segments.size());
-  for (std::int32_t k = 0; k < count; ++k) {
-    const std::int32_t segment = action.kind == ActionKind::F ? k : count - 1 - k;
+  const auto in = static_cast<std::int32_t>(stage.in), out = static_cast<std::int32_t>(stage.out);
+  for (std::int32_t k = in; k < out; ++k) {
+    const std::int32_t segment = action.kind == ActionKind::F ? k : in + out - 1 - k;
     const bool embedding = stage.segments[static_cast<std::size_t>(segment)].kind == SegmentKind::Embedding;
     if (embedding && action.kind == ActionKind::I) continue;
     visits.push_back(
@@ -38,6 +38,44 @@ void add_segments(const StagePlan& stage, const Action& action, Visits& visits) 
   visits[first].opens = true;
   visits.back().closes = true;
 }
+
+// Form bmtrain: the visits of embedding and head on every rank, where the layers turn from one batch or direction to another. They carry
+// the batch's first micro-batch.
+class Ends {
+ public:
+  Ends(const Plan& plan, std::int32_t rank, Visits& visits) : plan_(plan), rank_(rank), visits_(visits) {}
+
+  void before(const Action& action) {
+    if (!plan_.ends_everywhere()) return;
+    const bool forward = action.kind == ActionKind::F || action.kind == ActionKind::SendF || action.kind == ActionKind::RecvF;
+    const std::int32_t batch = plan_.batch_of(action.micro_batch);
+    if (batch == batch_ && forward == forward_) return;
+    if (forward) {
+      finish();
+      batch_ = batch;
+      add(0, Phase::Forward);
+    } else {
+      add(head(), Phase::Forward);
+      add(head(), Phase::Backward);
+    }
+    forward_ = forward;
+  }
+  void finish() {
+    if (batch_ >= 0) add(0, Phase::Backward);
+  }
+
+ private:
+  std::int32_t head() const { return static_cast<std::int32_t>(plan_.stage_at(rank_, 0).out); }
+  void add(std::int32_t segment, Phase phase) {
+    visits_.push_back({VisitKind::Segment, phase, ActionKind::SendF, 0, segment, batch_ * plan_.pieces, false, false});
+  }
+
+  const Plan& plan_;
+  std::int32_t rank_;
+  Visits& visits_;
+  std::int32_t batch_ = -1;
+  bool forward_ = false;
+};
 
 bool waits_for_other_stage(const Plan& plan, std::int32_t rank, const GradientEnd& end) {
   if (plan.tying != Tying::Remote) return false;
@@ -56,12 +94,15 @@ void add_updates(const Plan& plan, std::int32_t rank, Visits& visits) {
 
 Visits make_visits(const Plan& plan, std::int32_t rank) {
   Visits visits;
+  Ends ends(plan, rank, visits);
   for (const Action& action : plan.grid[static_cast<std::size_t>(rank)]) {
+    ends.before(action);
     const StagePlan& stage = plan.stages[static_cast<std::size_t>(action.stage)];
     if (is_compute(action.kind)) add_segments(stage, action, visits);
     if (is_message(action.kind))
       visits.push_back({VisitKind::Message, Phase::None, action.kind, stage.chunk, -1, action.micro_batch, false, false});
   }
+  ends.finish();
   visits.push_back({VisitKind::GradientsDone, Phase::None, ActionKind::SendF, -1, -1, -1, false, false});
   if (plan.scenario->optimizer == OptimizerKind::Adam) add_updates(plan, rank, visits);
   return visits;

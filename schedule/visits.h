@@ -36,6 +36,7 @@ using Visits = std::vector<Visit>;
 // The visits of one pipeline rank: every compute action as its segments (F ascending, B and I and W descending; the embedding has
 // no I), messages where the plan's lists have them, then GradientsDone and, with an optimizer, one Update per segment that has
 // parameters: in the order in which their gradients become final, a tied table that waits for another stage last.
+// In form bmtrain the actions are those of the layers; embedding, head and the head's backward stand around those of a batch.
 // UNSHARD, RESHARD and REDUCE_GRAD do nothing today: parameters are not sharded, gradients are reduced by data_parallel.cpp.
 Visits make_visits(const Plan& plan, std::int32_t rank);
 

@@ -27,6 +27,7 @@
 #include "cli/subject.h"
 #include "exec/calibrate/sweep.h"
 #include "exec/module.h"
+#include "schedule/batching.h"
 #include "schedule/machine/profile_reader.h"
 #include "sim/cost/cost_models.h"
 #include "sim/simulate.h"
@@ -68,18 +69,19 @@ CalibrationSubject work_of(const Subject& subject, const std::string& variant = 
   return {subject.name + variant, subject.scenario ? subject.scenario->sha256 : subject.text_sha256, subject.schedule};
 }
 
-// The scenario at half, twice and four times the micro-batch size, one micro-batch per stage: points for interpolation.
+// The scenario at half, twice and four times the micro-batch size, one micro-batch per stage (or one batch): points for interpolation.
 void add_other_sizes(Job& job, const SubjectRequest& request, const Subject& subject) {
   if (!subject.scenario) return;
-  const std::int64_t size = subject.scenario->batch.micro_batch;
-  const std::optional<std::size_t> pp = subject.scenario->mesh.axis("pp");
-  const std::uint32_t stages = pp ? subject.scenario->mesh.axes[*pp].size : 1;
+  const Scenario& scenario = *subject.scenario;
+  const std::int64_t size = scenario.batch.micro_batch, stages = axis_size(scenario.mesh, "pp");
+  const std::int64_t micro_batches = batch_on_every_rank(scenario) ? 1 : stages;
   std::set<std::int64_t> sizes{2 * size, 4 * size};
   if (size > 1) sizes.insert(size / 2);
   for (const std::int64_t other : sizes) {
+    if (other * stages % pieces_of_batch(scenario) != 0) continue;  // it could not be cut
     SubjectRequest sized = request;
     sized.overrides.push_back({"batch.micro_batch_size", std::to_string(other)});
-    sized.overrides.push_back({"batch.micro_batches", std::to_string(stages)});
+    sized.overrides.push_back({"batch.micro_batches", std::to_string(micro_batches)});
     job.work.push_back(work_of(sound_subject(sized, job.session), fmt::format(", micro-batch size {}", other)));
   }
 }
@@ -90,7 +92,7 @@ void add_sweep(Job& job) {
     for (const Axis& axis : subject.schedule.mesh.axes) members.insert(axis.size);
   for (SweepSchedule& sweep : sweep_schedules(members)) {
     const std::string digest = schedule_digest(sweep.schedule);
-    job.work.push_back({sweep.name, digest, std::move(sweep.schedule)});
+    job.work.push_back({sweep.name, digest, std::move(sweep.schedule), sweep.together});
   }
 }
 

@@ -248,8 +248,6 @@ void check_usage(const Options& options, const Launch& launch) {
   if (options.flag("no-db") && options.given("label")) throw usage_error("--label names a stored run, --no-db stores none");
   if (options.flag("check") && options.given("load"))
     throw usage_error("--check compares with a plain model that starts from the seed, not from a checkpoint", "leave --check or --load out");
-  for (const char* name : {"save", "load"})
-    if (options.given(name) && options.text("backend") == "cuda") throw usage_error(fmt::format("--{} works with the CPU backend", name), "leave it out");
   refuse_for_processes(options, launch);
 }
 

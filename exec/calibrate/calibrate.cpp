@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <ctime>
 #include <utility>
@@ -61,6 +62,34 @@ void set_slots(Host& host, const ExecuteOptions& execute, const Timing& turnarou
                                        : "part of what a worker measures";
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+// How much longer the largest copies of each way took while all other ways were busy.
+void add_company(MeasuredTables& tables, const MeasuredTables& together) {
+  std::map<std::string, std::pair<Bytes, double>> largest;
+  for (const MeasuredCopy& busy : together.copies) {
+    const auto alone = std::find_if(tables.copies.begin(), tables.copies.end(), [&](const MeasuredCopy& row) {
+      return row.from == busy.from && row.to == busy.to && row.cast == busy.cast && row.bytes == busy.bytes;
+    });
+    if (busy.cast || alone == tables.copies.end() || ns(alone->timing.time) == 0) continue;
+    auto& [bytes, ratio] = largest[fmt::format("copies_together_{}_{}", busy.from, busy.to)];
+    if (busy.bytes < bytes) continue;
+    bytes = busy.bytes, ratio = static_cast<double>(ns(busy.timing.time)) / static_cast<double>(ns(alone->timing.time));
+  }
+  for (const auto& [name, entry] : largest) tables.facts[name] = std::round(1000 * entry.second) / 1000;
+}
+
+void set_kernel_launch(Machine& machine) {
+  const auto launch = machine.measured->facts.find("kernel_launch_ns");
+  if (launch == machine.measured->facts.end()) return;
+  machine.host.kernel_launch = Duration(std::llround(launch->second));
+  machine.sources["/host/kernel_launch_us"] = "measured: median host time of a LibTorch op that launches one small kernel";
+}
+
 void set_contention(Host& host, const ExecuteOptions& execute, double contention, std::map<std::string, std::string>& sources) {
   host.compute_contention = contention;
   if (execute.mode != ExecutionMode::Streams) {
@@ -75,20 +104,23 @@ void set_contention(Host& host, const ExecuteOptions& execute, double contention
 }  // namespace
 
 Calibration::Calibration(Machine base, ExecuteOptions execute, std::vector<CalibrationSubject> subjects)
-    : base_(one_node(std::move(base), execute)), execute_(std::move(execute)), subjects_(std::move(subjects)), tabulator_(execute_.mode) {
+    : base_(one_node(std::move(base), execute)), execute_(std::move(execute)), subjects_(std::move(subjects)), tabulator_(execute_.mode), together_(execute_.mode) {
   for (const CalibrationSubject& subject : subjects_)
     matchings_.push_back(match(subject.schedule, Folding::None, nodes_of(base_, subject.schedule)));
 }
 
 Outcome Calibration::run_round(Backend& backend) {
+  if (rounds_ == 0)
+    for (const RunFact& fact : backend.probe()) facts_[fact.name].push_back(fact.value);
   for (std::size_t i = 0; i < subjects_.size(); ++i) {
     const double wall = seconds_of(CLOCK_MONOTONIC), thread = seconds_of(CLOCK_THREAD_CPUTIME_ID);
     const ExecutionResult result = backend.run(subjects_[i].schedule, execute_);
     wall_seconds_ += seconds_of(CLOCK_MONOTONIC) - wall, thread_seconds_ += seconds_of(CLOCK_THREAD_CPUTIME_ID) - thread;
     if (result.trace.outcome.status != Status::Ok) return result.trace.outcome;
-    tabulator_.add(subjects_[i].schedule, matchings_[i], result.trace);
+    (subjects_[i].together ? together_ : tabulator_).add(subjects_[i].schedule, matchings_[i], result.trace);
+    for (const RunFact& fact : result.facts) facts_[fact.name].push_back(fact.value);
   }
-  tabulator_.end_round();
+  tabulator_.end_round(), together_.end_round();
   ++rounds_;
   return {};
 }
@@ -109,8 +141,13 @@ Machine Calibration::machine(const std::string& backend) const {
   tables.processor_share = processor_share();
   for (const CalibrationSubject& subject : subjects_) tables.sources.push_back({subject.name, subject.sha256});
   tabulator_.fill(tables);
+  for (const auto& [name, values] : facts_) tables.facts[name] = median(values);
+  MeasuredTables together;
+  together_.fill(together);
+  add_company(tables, together);
   machine.name += "_measured";
   set_slots(machine.host, execute_, tabulator_.turnaround(), machine.sources);
+  set_kernel_launch(machine);
   set_contention(machine.host, execute_, tabulator_.contention(), machine.sources);
   return machine;
 }

@@ -2,6 +2,7 @@
 // schedule runs once, so that a disturbance of the machine meets all of them alike.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ namespace steptwin {
 struct CalibrationSubject {
   std::string name, sha256;  // of a scenario: its name and the digest of what it resolves to
   Schedule schedule;         // sound (verify)
+  bool together = false;     // copies that disturb each other on purpose: not in the rows (SweepSchedule::together)
 };
 
 class Calibration {
@@ -39,7 +41,8 @@ class Calibration {
   ExecuteOptions execute_;
   std::vector<CalibrationSubject> subjects_;
   std::vector<Matching> matchings_;  // [subject]
-  Tabulator tabulator_;
+  Tabulator tabulator_, together_;
+  std::map<std::string, std::vector<double>> facts_;  // of the probe and of the runs
   std::uint32_t rounds_ = 0;
   double wall_seconds_ = 0, thread_seconds_ = 0;
 };

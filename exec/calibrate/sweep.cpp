@@ -40,12 +40,32 @@ class Writer {
     Op op;
     op.body = body;
     op.lane = lane;
-    builder_.op(op, accesses, {});
+    const OpId id = builder_.op(op, accesses, serial_ && last_.valid() ? std::vector<OpId>{last_} : std::vector<OpId>{});
+    last_ = id;
+  }
+  void one_after_the_other() { serial_ = true; }
+  void fill(DType type, std::int64_t bytes, LaneId lane) {
+    const std::string name = fmt::format("fill.{}.{}", name_of(type), bytes);
+    Layout layout;
+    layout.name = name;
+    layout.tensors.push_back({name, type, {bytes / size_of(type)}, Bytes(0)});
+    const BufferId buffer =
+        builder_.buffer(name, Space::Device, Category::Other, Bytes(bytes), builder_.layout(std::move(layout)), true);
+    Kernel kernel;
+    kernel.kind = Kernel::Kind::Stream;
+    kernel.dtype = type;
+    kernel.bytes = Bytes(bytes);
+    Label label;
+    label.segment = builder_.name("fill");
+    const WorkId work = builder_.work(Work{{kernel}});
+    for (int i = 0; i < kRepetitions; ++i) builder_.compute(lane, label, work, {write(buffer)}, {});
   }
   ScheduleBuilder& builder() { return builder_; }
 
  private:
   ScheduleBuilder builder_;
+  bool serial_ = false;
+  OpId last_;
 };
 
 SweepSchedule collectives(std::uint32_t members) {
@@ -90,7 +110,9 @@ SweepSchedule messages() {
   return {"sweep of messages, 2 ranks", w.builder().finish()};
 }
 
-SweepSchedule copies() {
+enum class Company : std::uint8_t { Alone, Together };
+
+SweepSchedule copies(Company company) {
   struct Path {
     Space from, to;
     Engine engine;
@@ -102,6 +124,7 @@ SweepSchedule copies() {
   w.builder().begin_program("copies", {RankId(0)});
   std::vector<LaneId> lanes;
   for (std::size_t p = 0; p < std::size(kPaths); ++p) lanes.push_back(w.builder().lane(fmt::format("lane{}", p), kPaths[p].engine));
+  if (company == Company::Alone) w.one_after_the_other();
   for (std::int64_t size = kSmallest; size <= kLargest; size *= kStep) {
     for (std::size_t p = 0; p < std::size(kPaths); ++p) {
       const BufferId from = w.resident(fmt::format("from{}_{}", p, size), kPaths[p].from, size);
@@ -112,7 +135,19 @@ SweepSchedule copies() {
       w.repeat(Copy{DType::Bf16, DType::Fp32, Bytes(size)}, lanes[p], {read(from), write(to)});
     }
   }
-  return {"sweep of copies, 1 rank", w.builder().finish()};
+  const bool together = company == Company::Together;
+  return {together ? "sweep of copies, all ways at once" : "sweep of copies, 1 rank", w.builder().finish(), together};
+}
+
+// Zero fills of flat memory, as ZeRO's gradient buffers are filled: what a device writes per second.
+SweepSchedule fills() {
+  constexpr std::int64_t kLargestFill = std::int64_t{1} << 28;
+  Writer w(1);
+  w.builder().begin_program("fills", {RankId(0)});
+  const LaneId lane = w.builder().lane("compute", Engine::Compute);
+  for (const DType type : {DType::Fp32, DType::Bf16})
+    for (std::int64_t size = kSmallest; size <= kLargestFill; size *= kStep) w.fill(type, size, lane);
+  return {"sweep of zero fills, 1 rank", w.builder().finish()};
 }
 
 }  // namespace
@@ -122,7 +157,8 @@ std::vector<SweepSchedule> sweep_schedules(const std::set<std::uint32_t>& member
   schedules.push_back(messages());
   for (const std::uint32_t members : member_counts)
     if (members >= 2) schedules.push_back(collectives(members));
-  schedules.push_back(copies());
+  for (const Company company : {Company::Alone, Company::Together}) schedules.push_back(copies(company));
+  schedules.push_back(fills());
   return schedules;
 }
 

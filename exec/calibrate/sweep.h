@@ -12,12 +12,14 @@
 namespace steptwin {
 
 struct SweepSchedule {
-  std::string name;  // "sweep of transfers, 4 ranks"
+  std::string name;  // "sweep of collectives, 4 ranks"
   Schedule schedule;
+  bool together = false;  // copies of all ways at once: what they slow each other, beside the rows of each alone
 };
 
 // Sizes x4 from 1 KiB to 16 MiB; messages between two ranks, every kind of collective for each member count (of at least 2), fp32 and,
-// where the op calculates, bf16; copies between device, pinned and pageable memory, and both casts between fp32 and bf16.
+// where the op calculates, bf16; copies between device, pinned and pageable memory, and both casts between fp32 and bf16: each alone, then all ways at once;
+// and memory-bound compute ops (zero fills) up to 256 MiB.
 std::vector<SweepSchedule> sweep_schedules(const std::set<std::uint32_t>& member_counts);
 
 }  // namespace steptwin

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "schedule/ir/op_key.h"
 
@@ -147,19 +148,25 @@ void Tabulator::add_copy(const Schedule& schedule, const Program& program, OpId 
   sample(copies_, fmt::format("{}|{}|{}|{:020}", row.from, row.to, cast, row.bytes.value), row, time);
 }
 
-// Issue stamps of all ranks in order of time: one issuing thread. Members of a group share a stamp and cost nothing more.
+// Issue stamps in order of time, of all ranks (one issuing thread) or, with streams, rank by rank. Members of a group share a stamp and cost
+// nothing more.
 void Tabulator::add_issue(const Schedule& schedule, const Trace& trace, const std::vector<WorkItem>& items) {
-  std::vector<std::pair<std::int64_t, std::uint32_t>> stamps;
+  const bool by_rank = mode_ == ExecutionMode::Streams;
+  std::vector<std::tuple<std::uint32_t, std::int64_t, std::uint32_t>> stamps;  // thread, time, op
   for (const Span& span : trace.spans)
-    if (!std::holds_alternative<HostWait>(schedule.ops[span.op.value].body)) stamps.emplace_back(ns(span.issue), span.op.value);
+    if (!std::holds_alternative<HostWait>(schedule.ops[span.op.value].body))
+      stamps.emplace_back(by_rank ? span.rank.value : 0, ns(span.issue), span.op.value);
   std::sort(stamps.begin(), stamps.end());
   std::size_t item = 0;
   for (std::size_t i = 1; i < stamps.size(); ++i) {
-    const std::int64_t before = stamps[i - 1].first, now = stamps[i].first;
+    const auto& [thread, now, op] = stamps[i];
+    const std::int64_t before = std::get<1>(stamps[i - 1]);
+    if (std::get<0>(stamps[i - 1]) != thread) continue;
     while (item < items.size() && items[item].end <= before) ++item;
     const bool worked = mode_ == ExecutionMode::Interp && item < items.size() && items[item].begin < now;
     if (now == before || worked || now - before > kWait) continue;
-    const std::string kind = kind_name(schedule.ops[stamps[i].second].body);
+    if (by_rank && std::holds_alternative<Compute>(schedule.ops[op].body)) continue;
+    const std::string kind = kind_name(schedule.ops[op].body);
     sample(issue_, kind, MeasuredIssue{kind, {}}, now - before);
   }
 }

@@ -5,7 +5,8 @@
 //   transfers  end - the moment the last member was ready, or, where one thread does everything, the moment it became free; a group's time
 //   is
 //              shared equally by its members
-//   issue      distance of two ops issued one after the other, nothing else done between them; more than 50 us is a wait and no issue
+//   issue      distance of two ops issued one after the other, nothing else done between them; more than 50 us is a wait and no issue. With a
+//              thread per rank (streams) of that rank; the compute ops there launch many kernels each, which the analytic model counts
 //   turnaround (Interp) per step: the time the one thread spent between works, over the number of compute ops and copies
 // Ops that state their duration are not tabulated: no cost model is asked for them.
 #pragma once

@@ -1,5 +1,6 @@
 #include "exec/comm/tcp_store.h"
 
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -75,6 +76,7 @@ std::string text(const std::vector<std::uint8_t>& bytes) { return {bytes.begin()
 class TcpKvStore final : public KvStore {
  public:
   TcpKvStore(const Launch& launch, milliseconds limit) : prefix_(launch.prefix), place_(fmt::format("{}:{}", launch.host, launch.port)) {
+    c10::initLogging();  // reads TORCH_CPP_LOG_LEVEL; Python would have called it
     c10d::TCPStoreOptions options;
     options.port = launch.port;
     options.isServer = launch.serves_store();
@@ -87,7 +89,7 @@ class TcpKvStore final : public KvStore {
     };
     try {
       const auto opened = errands_.run(open, limit + milliseconds(500));
-      if (!opened) throw refusal(fmt::format("what listens at {} does not answer as a store", place_), launch);
+      if (!opened) throw refusal(fmt::format("no store answers at {} within {} ms", place_, limit.count()), launch);
       store_ = *opened;
     } catch (const EnvironmentError&) {
       throw;

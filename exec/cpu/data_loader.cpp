@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
 #include "schedule/base/error.h"
 
 namespace steptwin {
@@ -20,6 +23,24 @@ bool is_ids(const Schedule& schedule, const Buffer& buffer) {
          schedule.layouts[buffer.layout.value].tensors[0].shape.size() == 3;
 }
 
+// The pipeline coordinates whose ranks hold these ids.
+std::set<std::uint32_t> stages_with(const Schedule& schedule, Ids which) {
+  std::set<std::uint32_t> stages;
+  for (const Program& program : schedule.programs) {
+    const bool holds = std::any_of(program.buffers.begin(), program.buffers.end(), [&](const Buffer& buffer) {
+      return is_ids(schedule, buffer) && schedule.name(buffer.name) == name_of(which);
+    });
+    for (const RankId rank : program.ranks)
+      if (holds) stages.insert(schedule.mesh.coordinate(rank, "pp"));
+  }
+  return stages;
+}
+
+std::int64_t replicas_of(const Schedule& schedule) {
+  const auto axis = schedule.mesh.axis("dp");
+  return axis ? static_cast<std::int64_t>(schedule.mesh.axes[*axis].size) : 1;
+}
+
 std::int64_t vocabulary_of(const Schedule& schedule) {
   for (const Layout& layout : schedule.layouts)
     for (const TensorSpec& tensor : layout.tensors)
@@ -31,7 +52,8 @@ std::int64_t vocabulary_of(const Schedule& schedule) {
 
 DataShape data_shape(const Schedule& schedule) {
   DataShape shape;
-  if (const auto axis = schedule.mesh.axis("dp")) shape.data_parallel = schedule.mesh.axes[*axis].size;
+  const auto stages = static_cast<std::int64_t>(stages_with(schedule, Ids::Tokens).size());
+  shape.data_parallel = replicas_of(schedule) * std::max<std::int64_t>(stages, 1);
   shape.vocabulary = vocabulary_of(schedule);
   for (const Program& program : schedule.programs) {
     for (const Buffer& buffer : program.buffers) {
@@ -42,6 +64,14 @@ DataShape data_shape(const Schedule& schedule) {
     }
   }
   return shape;
+}
+
+const char* name_of(Ids which) { return which == Ids::Tokens ? "tokens" : "targets"; }
+
+std::int64_t data_parallel_rank(const Schedule& schedule, RankId rank, Ids which) {
+  const std::set<std::uint32_t> stages = stages_with(schedule, which);
+  const auto before = std::distance(stages.begin(), stages.lower_bound(schedule.mesh.coordinate(rank, "pp")));
+  return before * replicas_of(schedule) + schedule.mesh.coordinate(rank, "dp");
 }
 
 std::int64_t sample_number(const DataShape& shape, std::int64_t step, std::int64_t micro_batch, std::int64_t data_parallel_rank,

@@ -15,19 +15,22 @@ namespace steptwin {
 // What a schedule says about its data. micro_batches = 0: it has no token buffers.
 struct DataShape {
   std::int64_t micro_batches = 0, micro_batch = 0, sequence = 0;
-  std::int64_t data_parallel = 1;
+  std::int64_t data_parallel = 1;  // ranks that have samples of their own
   std::int64_t vocabulary = 0;  // rows of the token table or the head
   std::int64_t samples_per_step() const { return micro_batches * data_parallel * micro_batch; }
 };
 // Reads the layouts of the `tokens` and `targets` buffers ([micro-batches, micro-batch, sequence]) and of embed.token.weight or
-// head.weight.
+// head.weight. Where ranks of several pipeline stages have tokens, each has samples of its own.
 DataShape data_shape(const Schedule& schedule);
+
+enum class Ids : std::uint8_t { Tokens, Targets };
+const char* name_of(Ids which);  // of the buffer
+// The number of a rank that holds these ids among those with samples of their own: stage by stage, dp coordinate within a stage.
+std::int64_t data_parallel_rank(const Schedule& schedule, RankId rank, Ids which);
 
 // Number of the sample in row `row` of a micro-batch of one data-parallel rank at a step (from 0): micro-batches outermost within a step.
 std::int64_t sample_number(const DataShape& shape, std::int64_t step, std::int64_t micro_batch, std::int64_t data_parallel_rank,
                            std::int64_t row);
-
-enum class Ids : std::uint8_t { Tokens, Targets };
 
 class DataLoader {
  public:

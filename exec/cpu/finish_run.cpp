@@ -12,6 +12,15 @@
 namespace steptwin {
 namespace {
 
+// The buffer of another program that bears the name of this one's: members of a communicator may run different programs. Its buffer count
+// when there is none.
+std::uint32_t same_buffer(const Program& program, std::uint32_t buffer, const Program& other) {
+  if (&program == &other) return buffer;
+  const NameId name = program.buffers[buffer].name;
+  const auto at = std::find_if(other.buffers.begin(), other.buffers.end(), [&](const Buffer& b) { return b.resident && b.name.valid() && b.name == name; });
+  return static_cast<std::uint32_t>(at - other.buffers.begin());
+}
+
 // Makes the result of all ranks. `parts` by rank of the matching, times on one axis.
 class Assembly {
  public:
@@ -215,9 +224,11 @@ std::vector<NamedValues> Assembly::parameters() const {
     std::vector<TensorShares> shares(parts_.size());
     for (const auto& [buffer, own] : parts_[r].parameters) {
       const std::vector<RankId> holders = ranges.holders(r, program(r).buffers[buffer]);
-      for (std::uint32_t other = 0; other < parts_.size(); ++other)
-        if (std::find(holders.begin(), holders.end(), parts_[other].rank) != holders.end())
-          shares[other].add(parts_[other].parameters.at(buffer));
+      for (std::uint32_t other = 0; other < parts_.size(); ++other) {
+        if (std::find(holders.begin(), holders.end(), parts_[other].rank) == holders.end()) continue;
+        const auto theirs = parts_[other].parameters.find(same_buffer(program(r), buffer, program(other)));
+        if (theirs != parts_[other].parameters.end()) shares[other].add(theirs->second);
+      }
     }
     ranks.push_back(whole_tensors(shares));
   }

@@ -141,12 +141,12 @@ void TrainingState::save() const {
 
 void TrainingState::begin_step(std::uint32_t rank, std::uint32_t step) {
   const Program& p = program(rank);
-  const std::int64_t dp = schedule_.mesh.coordinate(matching_.ranks[rank].rank, "dp");
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
-    for (const auto& [name, which] : {std::pair{"tokens", Ids::Tokens}, std::pair{"targets", Ids::Targets}}) {
-      if (!is_ids(schedule_, p.buffers[b], name)) continue;
+    for (const Ids which : {Ids::Tokens, Ids::Targets}) {
+      if (!is_ids(schedule_, p.buffers[b], name_of(which))) continue;
+      const std::int64_t own = data_parallel_rank(schedule_, matching_.ranks[rank].rank, which);
       std::vector<std::int64_t> ids(static_cast<std::size_t>(p.buffers[b].bytes.value) / sizeof(std::int64_t));
-      loader_.fill_step(earlier_steps_ + step, dp, which, ids.data());
+      loader_.fill_step(earlier_steps_ + step, own, which, ids.data());
       memories_[rank].source().write(memories_[rank].resident(b), reinterpret_cast<const std::byte*>(ids.data()), p.buffers[b].bytes.value);
     }
   }

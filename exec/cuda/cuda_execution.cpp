@@ -12,6 +12,7 @@
 #include "exec/cuda/cuda_check.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/lane_guard.h"
+#include "exec/cuda/probe.h"
 #include "schedule/base/error.h"
 #include "schedule/ir/text.h"
 
@@ -315,6 +316,7 @@ ExecutionResult CudaExecution::run() {
     throw;
   }
   const Outcome end = outcome();
+  if (end.status == Status::Ok) save();
   if (end.status != Status::Ok) transport_->abort();  // what other processes do not answer would never end
   if (options_.group != nullptr) options_.group->report(ProcessGroup::Activity::Done, machine_->ops_done(), [] { return std::string(); });
   const auto times = timeline_->times();
@@ -326,12 +328,23 @@ ExecutionResult CudaExecution::run() {
   return result;
 }
 
+void CudaExecution::save() {
+  for (const Rank& rank : ranks_) {
+    cuda_check(cudaSetDevice(rank.device), "select the device");
+    cuda_check(cudaDeviceSynchronize(), "end the last step");
+    rank.memory->use_stream(rank.lanes.front());
+  }
+  training_->save();
+}
+
 std::vector<RunFact> CudaExecution::facts() const {
   std::vector<RunFact> facts = training_->facts();
   std::int64_t reserved = 0;
   for (const RankMemory& memory : memories_) reserved += memory.pool().reserved(Space::Device);
   if (partitions_) facts.push_back({"multiprocessors_per_rank", "SMs per rank", "1", static_cast<double>(partitions_->multiprocessors(0))});
   if (puts_ > 0) facts.push_back({"host_time_per_op_ns", "host per op", "ns", static_cast<double>(put_time_ / puts_)});
+  if (const double mhz = multiprocessor_clock(ranks_.empty() ? 0 : ranks_.front().device); mhz > 0)
+    facts.push_back({"multiprocessor_clock_mhz", "SM clock", "MHz", mhz});  // right behind the last step
   facts.push_back({"buffers_reserved_bytes", "IR buffers", "B", static_cast<double>(reserved)});
   return facts;
 }

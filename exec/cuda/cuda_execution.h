@@ -79,6 +79,7 @@ class CudaExecution {
     return failure_ || stuck_ || stopped() || aborting_ || (options_.group != nullptr && options_.group->ending() != ProcessGroup::Ending::None);
   }
   void put(const std::vector<Task>& tasks, std::unique_lock<std::mutex>& lock);
+  void save();
   std::vector<RunFact> facts() const;
   void put_local(const Task& task);
   void put_transfers(const std::vector<Task>& tasks);

@@ -12,6 +12,7 @@
 #include "exec/cuda/cuda_check.h"
 #include "exec/cuda/cuda_execution.h"
 #include "exec/cuda/lane_guard.h"
+#include "exec/cuda/probe.h"
 #include "exec/environment_json.h"
 #include "schedule/base/error.h"
 
@@ -90,6 +91,10 @@ class CudaBackend final : public Backend {
     result.workspace_peak = temporaries_peak();
     result.environment_json = environment_json();
     return result;
+  }
+  std::vector<RunFact> probe() override {
+    const at::Tensor value = at::zeros({256}, at::TensorOptions().device(at::kCUDA));
+    return probe_device(0, [&value] { value.add_(1); });
   }
   std::unique_ptr<KvStore> connect(const Launch& launch, std::chrono::milliseconds limit) override { return tcp_store(launch, limit); }
   ExecutionResult run_plain(const Schedule& schedule, const ExecuteOptions& options) override { return run_plain_model(schedule, options); }

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/Logging.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <torch/version.h>
@@ -102,6 +103,7 @@ std::string library_versions() {
 }
 
 void set_up_library(Determinism determinism) {
+  c10::initLogging();  // reads TORCH_CPP_LOG_LEVEL, which only Python programs do by themselves
   at::set_num_threads(1);  // of the calling thread; worker threads follow OMP_NUM_THREADS, which is set before the module is loaded
   at::globalContext().setDeterministicAlgorithms(determinism == Determinism::Bitwise, false);
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 2)

@@ -73,6 +73,8 @@ struct MeasuredTables {
   std::string clock = "wall";             // or "thread": processor time of the one thread
   std::optional<double> processor_share;  // of one thread: its processor time over wall time; well below 1: others took the processor
 
+  std::map<std::string, double> facts;    // what is no op: the backend's probe, and medians of what it says of the runs (ns, bytes, MHz, ratios)
+
   std::vector<MeasuredCompute> compute;
   std::vector<MeasuredTransfer> transfers;
   std::vector<MeasuredCopy> copies;

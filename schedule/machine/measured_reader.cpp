@@ -161,11 +161,19 @@ std::map<std::string, std::string> read_environment(const JsonObject& environmen
   return out;
 }
 
+std::map<std::string, double> read_facts(const JsonObject& facts) {
+  std::map<std::string, double> out;
+  if (!facts.present()) return out;
+  for (const JsonNode& item : facts.node()->items)
+    if (const auto value = facts.number(item.key.c_str(), {-1e300, 1e300, false})) out[item.key] = *value;
+  return out;
+}
+
 }  // namespace
 
 MeasuredTables read_measured(const JsonObject& o) {
   o.only({"backend", "mode", "date", "host", "tool", "command", "environment", "sources", "rounds", "steps", "warm_up", "seed", "clock",
-          "processor_share", "compute", "transfers", "copies", "issue"});
+          "processor_share", "facts", "compute", "transfers", "copies", "issue"});
   MeasuredTables t;
   for (const auto& [key, text] :
        {std::pair{"backend", &t.backend}, {"date", &t.date}, {"host", &t.host}, {"tool", &t.tool}})
@@ -180,6 +188,7 @@ MeasuredTables read_measured(const JsonObject& o) {
   t.seed = o.integer("seed").value_or(1);
   t.clock = o.choice("clock", {"wall", "thread"}).value_or(0) == 1 ? "thread" : "wall";
   t.processor_share = o.number("processor_share", {0, 2, false});
+  t.facts = read_facts(o.object("facts"));
   t.sources = read_rows<MeasuredSource>(o, "sources", read_source);
   t.compute = read_rows<MeasuredCompute>(o, "compute", read_compute);
   t.transfers = read_rows<MeasuredTransfer>(o, "transfers", read_transfer);

@@ -54,6 +54,8 @@ std::string measured_to_json(const MeasuredTables& t) {
   for (const MeasuredSource& source : t.sources) out["sources"].push_back({{"scenario", source.scenario}, {"sha256", source.sha256}});
   out["rounds"] = t.rounds, out["steps"] = t.steps, out["warm_up"] = t.warm_up, out["seed"] = t.seed, out["clock"] = t.clock;
   if (t.processor_share) out["processor_share"] = *t.processor_share;
+  out["facts"] = Json::object();
+  for (const auto& [name, value] : t.facts) out["facts"][name] = value;
   out["compute"] = rows_json(t.compute);
   out["transfers"] = rows_json(t.transfers);
   out["copies"] = rows_json(t.copies);

@@ -9,6 +9,8 @@ bool run_ahead_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_run_ahead(const Plan& plan, ScheduleBuilder& builder);
 bool p2p_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_p2p(const Plan& plan, ScheduleBuilder& builder);
+bool batch_pipeline_active(const Plan& plan);
+std::unique_ptr<Mechanism> make_batch_pipeline(const Plan& plan, ScheduleBuilder& builder);
 bool zero_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_zero(const Plan& plan, ScheduleBuilder& builder);
 bool data_parallel_active(const Plan& plan);

@@ -1,8 +1,9 @@
-// Data-parallel gradient all-reduce of what ZeRO does not shard (sum, in place, gradient type) over communicator dp on a lane of its own.
+// Data-parallel gradient all-reduce of what ZeRO does not shard (sum, in place, gradient type) over communicator dp on a lane of its own;
+// of embedding and head over dp.ends where they stand on every rank of a pipeline.
 //
-// Buckets: whole segments in the order in which their gradients become final; a bucket is closed when it holds bucket_bytes or more
-// (so it may be larger: segments are not split). overlap: issued behind the visit that makes its last gradient final, while the
-// last micro-batch's backward goes on. end: all of them behind the last backward, one after another.
+// Buckets: whole segments of one communicator in the order in which their gradients become final; a bucket is closed when it holds
+// bucket_bytes or more (so it may be larger: segments are not split). overlap: issued behind the visit that makes its last gradient final,
+// while the last micro-batch's backward goes on. end: all of them behind the last backward, one after another.
 // precision.reduce of another type: the bucket is cast on the same lane before and behind its all-reduce.
 #include "schedule/mechanisms/all.h"
 #include "schedule/mechanisms/gradient_order.h"
@@ -12,6 +13,7 @@ namespace steptwin {
 namespace {
 
 struct Bucket {
+  CommId comm;
   std::vector<GradientEnd> members;
   Bytes bytes;
   std::size_t ready = 0;  // visit that completes it
@@ -19,8 +21,15 @@ struct Bucket {
 
 class DataParallel : public Mechanism {
  public:
-  DataParallel(const Plan& plan, ScheduleBuilder& builder)
-      : reduce_(plan.scenario->gradient_reduce), comm_(builder.communicator("dp", {"dp"})) {}
+  DataParallel(const Plan& plan, ScheduleBuilder& builder) : reduce_(plan.scenario->gradient_reduce) {
+    if (reduces(plan, SegmentKind::Attention) || !plan.ends_everywhere()) comm_ = builder.communicator("dp", {"dp"});
+    ends_ = comm_;
+    if (plan.ends_everywhere() && reduces(plan, SegmentKind::Embedding))
+      ends_ = builder.communicator("dp.ends", plan.replica_axes(SegmentKind::Embedding));
+  }
+
+  // Whether the mechanism has work with the segments of a kind.
+  static bool reduces(const Plan& plan, SegmentKind kind) { return plan.replicas(kind) > 1 && !plan.sharded(kind); }
 
   void begin(const Visits& visits, ProgramContext& program) override {
     next_ = 0;
@@ -28,8 +37,10 @@ class DataParallel : public Mechanism {
     const Scenario& scenario = *program.plan.scenario;
     bool open = false;
     for (const GradientEnd& end : gradient_order(program.plan, program.rank, visits)) {
-      if (program.plan.sharded(program.stage(end.chunk).segments[static_cast<std::size_t>(end.segment)].kind)) continue;
-      if (!open) buckets_.emplace_back();
+      const SegmentKind kind = program.stage(end.chunk).segments[static_cast<std::size_t>(end.segment)].kind;
+      if (!reduces(program.plan, kind)) continue;
+      const CommId comm = is_end(kind) ? ends_ : comm_;
+      if (!open || buckets_.back().comm != comm) buckets_.push_back({comm, {}, {}, 0});
       Bucket& bucket = buckets_.back();
       bucket.members.push_back(end);
       bucket.bytes += Bytes(program.stage(end.chunk).segments[static_cast<std::size_t>(end.segment)].elements * size_of(scenario.gradient));
@@ -54,7 +65,7 @@ class DataParallel : public Mechanism {
     const Scenario& scenario = *program.plan.scenario;
     ReduceCast cast(scenario, lane_, {Phase::Update, program.ids.data_parallel, -1, bucket.members.front().chunk, -1, -1});
     Op op;
-    op.body = AllReduce{comm_, scenario.reduce, Bytes(bucket.bytes.value / size_of(scenario.gradient) * size_of(scenario.reduce))};
+    op.body = AllReduce{bucket.comm, scenario.reduce, Bytes(bucket.bytes.value / size_of(scenario.gradient) * size_of(scenario.reduce))};
     op.lane = lane_;
     op.label = cast.label();
     std::vector<Access> accesses;
@@ -67,7 +78,7 @@ class DataParallel : public Mechanism {
   }
 
   GradientReduce reduce_;
-  CommId comm_;
+  CommId comm_, ends_;
   LaneId lane_;
   std::vector<Bucket> buckets_;
   std::size_t next_ = 0;  // first bucket that is not issued
@@ -75,7 +86,9 @@ class DataParallel : public Mechanism {
 
 }  // namespace
 
-bool data_parallel_active(const Plan& plan) { return plan.data_parallel > 1 && !plan.sharded(SegmentKind::Embedding); }
+bool data_parallel_active(const Plan& plan) {
+  return DataParallel::reduces(plan, SegmentKind::Attention) || DataParallel::reduces(plan, SegmentKind::Embedding);
+}
 
 std::unique_ptr<Mechanism> make_data_parallel(const Plan& plan, ScheduleBuilder& builder) {
   return std::make_unique<DataParallel>(plan, builder);

@@ -11,6 +11,7 @@ void Emitter::begin_program(std::string name, std::vector<RankId> ranks, std::ve
   builder_->begin_program(std::move(name), std::move(ranks), std::move(stages));
   uses_.clear();
   known_ = {};
+  last_ = {};
   lanes_ = 0;
 }
 
@@ -59,6 +60,7 @@ std::vector<OpId> Emitter::dependencies(LaneId lane, const std::vector<Access>& 
 }
 
 void Emitter::note(OpId op, LaneId lane, const std::vector<Access>& accesses) {
+  last_[lane.value] = op;
   for (const Access& access : accesses) {
     if (access.mode == AccessMode::Hold) continue;
     Use& use = uses_[access.buffer.value];

@@ -29,6 +29,8 @@ class Emitter {
   OpId compute(LaneId lane, const Label& label, WorkId work, const std::vector<Access>& accesses);
   OpId op(Op op, const std::vector<Access>& accesses);
   OpId host_wait(OpId target);
+  // The lane's last op of this program; none = it has none.
+  OpId last_on(LaneId lane) const { return last_[lane.value]; }
   // The next op also waits for the last writer of the buffer, without touching it.
   void next_waits_for(BufferId buffer) { extra_ = buffer; }
   // The next op also waits for an earlier op, which stands on `lane`.
@@ -51,6 +53,7 @@ class Emitter {
   ScheduleBuilder* builder_;
   std::vector<Use> uses_;                // [buffer of the current program]
   std::array<Ends, kMaxLanes> known_{};  // [lane]: ops of other lanes it has waited for
+  std::array<OpId, kMaxLanes> last_;           // [lane]
   std::size_t lanes_ = 0;
   BufferId extra_;
   OpId follows_;

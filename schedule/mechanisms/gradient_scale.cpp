@@ -7,25 +7,20 @@
 //            an overflow does not hold back)
 //   scale    every gradient group times the factor, in place
 //
-// A piece that several ranks hold counts once. Copies over dp: the all-reduce spans pp alone when nothing is sharded, else pp and one shard
-// group; what stays whole then (zero.ends) is summed apart and divided by the number of its copies. The copy of a tied table counts with
-// the embedding. Everything runs on the compute lane (specs/bmtrain.md 8).
+// A piece that several ranks hold counts once. The all-reduce spans pp alone when nothing is sharded, else pp and one shard group; of whole
+// ends (zero.ends, or the ends on every stage of form bmtrain) the squares are summed apart and divided by the number of their copies
+// there. The copy of a tied table counts with the embedding. Everything runs on the compute lane (specs/bmtrain.md 8).
 #include "schedule/mechanisms/all.h"
 #include "schedule/model/optimizer_work.h"
 
 namespace steptwin {
 namespace {
 
-std::int64_t axis_size(const Mesh& mesh, const char* name) {
-  const auto axis = mesh.axis(name);
-  return axis ? static_cast<std::int64_t>(mesh.axes[*axis].size) : 1;
-}
-
 // Positions over pp and dp of every shard group together with its likes on the other stages; empty: one group of all.
 std::vector<std::vector<std::uint32_t>> norm_groups(const Plan& plan) {
   const Mesh& mesh = plan.scenario->mesh;
-  const auto pp = static_cast<std::uint32_t>(axis_size(mesh, "pp")), dp = static_cast<std::uint32_t>(plan.data_parallel);
-  const auto size = static_cast<std::uint32_t>(plan.shard_ranks());
+  const auto pp = static_cast<std::uint32_t>(axis_size(mesh, "pp")), dp = static_cast<std::uint32_t>(axis_size(mesh, "dp"));
+  const auto size = static_cast<std::uint32_t>(plan.shard_ranks(SegmentKind::Attention));
   std::vector<std::vector<std::uint32_t>> groups;
   if (size == dp) return groups;
   groups.resize(dp / size);
@@ -71,16 +66,23 @@ class GradientScale : public Mechanism {
     for (const Axis& axis : scenario_.mesh.axes) {
       if (axis.name != "pp" && (axis.name != "dp" || !shards_)) continue;
       axes.push_back(axis.name);
-      members *= axis.name == "dp" ? plan.shard_ranks() : axis.size;
+      members *= axis.name == "dp" ? plan.shard_ranks(SegmentKind::Attention) : axis.size;
     }
     if (members > 1) comm_ = builder.communicator("norm", axes, shards_ ? norm_groups(plan) : std::vector<std::vector<std::uint32_t>>());
     fill_ = builder.name("fill"), norm_ = builder.name("norm");
     builder.constant("clip", scenario_.clip);
     Layout layout{"norm", {{"distinct", DType::Fp32, {1}, Bytes(0)}}};
-    copies_ = shards_ && scenario_.zero.ends == ZeroEnds::Whole;
+    const std::int64_t copies = copies_of_ends(plan);
+    copies_ = copies > 1;
     if (copies_) layout.tensors.push_back({"copied", DType::Fp32, {1}, Bytes(size_of(DType::Fp32))});
-    if (copies_) builder.constant("norm_copies", static_cast<double>(plan.shard_ranks()));
+    if (copies_) builder.constant("norm_copies", static_cast<double>(copies));
     norm_layout_ = builder.layout(std::move(layout));
+  }
+
+  // Of whole ends, among the ranks of the all-reduce: over the shard group, and in form bmtrain over the stages.
+  std::int64_t copies_of_ends(const Plan& plan) const {
+    if (plan.sharded(SegmentKind::Head)) return 1;
+    return (shards_ ? plan.shard_ranks(SegmentKind::Attention) : 1) * (plan.ends_everywhere() ? axis_size(scenario_.mesh, "pp") : 1);
   }
 
   static OpId compute(NameId what, std::int32_t chunk, const Work& work, const std::vector<Access>& accesses, ProgramContext& program) {
@@ -138,7 +140,7 @@ class GradientScale : public Mechanism {
 
   OpId add_part(std::int32_t chunk, const SegmentPlan& segment, std::pair<BufferId, Part> gradient, std::int64_t elements, BufferId norm,
                 ProgramContext& program) {
-    const std::uint32_t which = copies_ && !program.plan.sharded(segment.kind) ? 1 : 0;
+    const std::uint32_t which = copies_ && is_end(segment.kind) ? 1 : 0;
     std::vector<Access> accesses = {read(gradient.first, gradient.second)};
     if (program.tensors.loss_scale.valid()) accesses.push_back(read(program.tensors.loss_scale));
     accesses.push_back(update(norm, {Part::Kind::Tensor, which, 0}));

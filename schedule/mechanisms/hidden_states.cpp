@@ -35,7 +35,8 @@ class HiddenStates : public Mechanism {
     op.body = Copy{type, type, bytes};
     op.lane = program.compute;
     op.label = {Phase::Forward, hidden_, program.segment(visit).layer, visit.chunk, visit.micro_batch, -1};
-    program.emit.op(op, {read(program.chunk(visit.chunk).value(visit.micro_batch, static_cast<std::size_t>(visit.segment))),
+    const TensorPlace& input = program.chunk(visit.chunk).value(visit.micro_batch, static_cast<std::size_t>(visit.segment));
+    program.emit.op(op, {read(input.buffer, input.part),
                          write(stack, {Part::Kind::Piece, static_cast<std::uint32_t>(place), static_cast<std::uint32_t>(chunk.layers)})});
   }
 

@@ -4,6 +4,10 @@
 //   one_lane  one lane p2p and one communicator pp for all.
 //   grouped   as one_lane, with Megatron's fusions: a SEND_F directly followed by a RECV_B, and a SEND_B directly followed by a
 //             RECV_F, form one group (send_forward_recv_backward, send_backward_recv_forward).
+//   compute   all on the compute lane over communicator pp, as BMTrain 0.2 does: no overlap, and a rank computes nothing while it waits.
+//   compute_recv  BMTrain 1.0: receives on the compute lane, sends on the lane p2p.
+// metadata: a message of kMetadata bytes before each one, on the same lane; the receiving host waits for it, as it reads the shape that it
+// will allocate (BMTrain; B-D07: both sides say 50 int32). Without it shapes are static.
 // Where in the list a message stands is decided before the walk (place_messages.h).
 #include <algorithm>
 #include <array>
@@ -14,6 +18,7 @@
 namespace steptwin {
 namespace {
 
+constexpr Bytes kMetadata{50 * 4};
 constexpr std::array<const char*, 4> kLaneNames = {"send_fwd", "recv_fwd", "send_bwd", "recv_bwd"};
 
 std::size_t slot(ActionKind kind) { return static_cast<std::size_t>(kind) - static_cast<std::size_t>(ActionKind::SendF); }
@@ -22,7 +27,8 @@ bool forward(ActionKind kind) { return kind == ActionKind::SendF || kind == Acti
 
 class P2p : public Mechanism {
  public:
-  P2p(const Plan& plan, ScheduleBuilder& builder) : mode_(plan.scenario->p2p) {
+  P2p(const Plan& plan, ScheduleBuilder& builder) : mode_(plan.scenario->p2p), announces_(plan.scenario->p2p_metadata) {
+    if (announces_) shape_ = builder.layout({"metadata", {{"metadata", DType::Int32, {kMetadata.value / 4}, {}}}});
     const bool lanes = mode_ == P2pMode::Lanes;
     forward_ = builder.communicator(lanes ? "pp.fwd" : "pp", {"pp"});
     backward_ = lanes ? builder.communicator("pp.bwd", {"pp"}) : forward_;
@@ -36,8 +42,14 @@ class P2p : public Mechanism {
     lanes_ = {};
     group_ = GroupId();
     if (std::none_of(used.begin(), used.end(), [](bool u) { return u; })) return;
+    if (announces_) own_shape_ = program.emit.resident("metadata", Category::Other, kMetadata, shape_);
+    const bool on_compute = mode_ == P2pMode::Compute || mode_ == P2pMode::ComputeRecv;
+    if (on_compute) lanes_.fill(program.compute);
+    if (mode_ == P2pMode::Compute) return;
     if (mode_ != P2pMode::Lanes) {
-      lanes_.fill(program.emit.lane("p2p", Engine::Network, Priority::High));
+      const LaneId lane = program.emit.lane("p2p", Engine::Network, Priority::High);
+      if (!on_compute) lanes_.fill(lane);
+      for (const ActionKind kind : {ActionKind::SendF, ActionKind::SendB}) lanes_[slot(kind)] = lane;
       return;
     }
     for (std::size_t k = 0; k < used.size(); ++k) {
@@ -71,34 +83,49 @@ class P2p : public Mechanism {
   }
 
   void emit(const Visit& visit, GroupId group, ProgramContext& program) {
-    const Bytes bytes = program.plan.cost(SegmentKind::Embedding).output_bytes;
+    const Bytes bytes = program.plan.hidden_bytes(SegmentKind::Attention);
     const DType type = program.plan.scenario->compute;
     const CommId comm = forward(visit.message) ? forward_ : backward_;
     Op op;
     op.lane = lanes_[slot(visit.message)];
     op.group = group;
     op.label = {forward(visit.message) ? Phase::Forward : Phase::Backward, NameId(), -1, visit.chunk, visit.micro_batch, -1};
-    const BufferId buffer = operand(visit, bytes, program);
+    if (announces_) announce(op, comm, visit, program);
+    const TensorPlace tensor = operand(visit, bytes, program);
     if (sends(visit.message)) {
       op.body = Send{comm, type, bytes, peer_of(visit, program)};
-      program.emit.op(op, {read(buffer)});
+      program.emit.op(op, {read(tensor.buffer, tensor.part)});
     } else {
       op.body = Recv{comm, type, bytes, peer_of(visit, program)};
-      program.emit.op(op, {write(buffer)});
+      program.emit.op(op, {write(tensor.buffer, tensor.part)});
     }
   }
 
-  static BufferId operand(const Visit& visit, Bytes bytes, ProgramContext& program) {
+  void announce(Op op, CommId comm, const Visit& visit, ProgramContext& program) const {
+    if (sends(visit.message)) {
+      op.body = Send{comm, DType::Int32, kMetadata, peer_of(visit, program)};
+      program.emit.op(op, {read(own_shape_)});
+      return;
+    }
+    op.body = Recv{comm, DType::Int32, kMetadata, peer_of(visit, program)};
+    program.emit.host_wait(program.emit.op(op, {write(program.emit.buffer(Category::RecvBuffer, kMetadata, shape_))}));
+  }
+
+  static TensorPlace operand(const Visit& visit, Bytes bytes, ProgramContext& program) {
     ChunkTensors& chunk = program.chunk(visit.chunk);
-    const std::size_t end = chunk.segments();
-    if (visit.message == ActionKind::SendF) return chunk.value(visit.micro_batch, end);
-    if (visit.message == ActionKind::SendB) return chunk.gradient(visit.micro_batch, 0);
-    const BufferId made = program.emit.buffer(Category::RecvBuffer, bytes, program.ids.hidden);
-    (visit.message == ActionKind::RecvF ? chunk.value(visit.micro_batch, 0) : chunk.gradient(visit.micro_batch, end)) = made;
+    const StagePlan& stage = program.stage(visit.chunk);
+    if (visit.message == ActionKind::SendF) return chunk.value(visit.micro_batch, stage.out);
+    if (visit.message == ActionKind::SendB) return chunk.gradient(visit.micro_batch, stage.in);
+    const BufferId made =
+        program.emit.buffer(Category::RecvBuffer, bytes, program.ids.hidden[static_cast<std::size_t>(SegmentKind::Attention)]);
+    (visit.message == ActionKind::RecvF ? chunk.value(visit.micro_batch, stage.in) : chunk.gradient(visit.micro_batch, stage.out)) = made;
     return made;
   }
 
   P2pMode mode_;
+  bool announces_;
+  LayoutId shape_;
+  BufferId own_shape_;  // what the program's sends announce
   CommId forward_, backward_;
   std::array<LaneId, 4> lanes_;  // [message kind]
   GroupId group_;                // opened by the message before, closed by the next one

@@ -26,12 +26,12 @@ SegmentPlan head_segment(const ModelShape& model, Tying tying) {
 std::vector<SegmentPlan> stage_segments(const Plan& plan, std::size_t stage, std::int64_t first_layer, std::int64_t layers) {
   const ModelShape& model = plan.scenario->model;
   std::vector<SegmentPlan> segments;
-  if (stage == 0) segments.push_back(make_segment(SegmentKind::Embedding, -1, embedding_parameters(model)));
+  if (stage == 0 || plan.ends_everywhere()) segments.push_back(make_segment(SegmentKind::Embedding, -1, embedding_parameters(model)));
   for (std::int64_t layer = first_layer; layer < first_layer + layers; ++layer) {
     segments.push_back(make_segment(SegmentKind::Attention, layer, attention_parameters(model, layer)));
     segments.push_back(make_segment(SegmentKind::Mlp, layer, mlp_parameters(model, layer)));
   }
-  if (stage + 1 == plan.stages.size()) segments.push_back(head_segment(model, plan.tying));
+  if (stage + 1 == plan.stages.size() || plan.ends_everywhere()) segments.push_back(head_segment(model, plan.tying));
   if (!segments.empty()) return segments;
   Diagnostic problem;
   problem.code = "PARTITION";
@@ -49,7 +49,7 @@ std::uint32_t tied_tensor(const std::vector<Parameter>& parameters, const Parame
 
 void plan_tying(Plan& plan, const std::vector<std::int32_t>& rank_of_stage) {
   if (!plan.scenario->model.tied) return;
-  plan.tying = rank_of_stage.front() == rank_of_stage.back() ? Tying::Local : Tying::Remote;
+  plan.tying = plan.ends_everywhere() || rank_of_stage.front() == rank_of_stage.back() ? Tying::Local : Tying::Remote;
   const std::vector<Parameter> head = head_parameters(plan.scenario->model);
   const auto copy = std::find_if(head.begin(), head.end(), [](const Parameter& p) { return p.tied; });
   invariant(copy != head.end(), "a tied model's head lists its copy of the table");
@@ -67,14 +67,22 @@ Plan make_plan(const Scenario& scenario, ActionGrid grid, const std::vector<std:
   plan.stages.resize(rank_of_stage.size());
   plan.grid = std::move(grid);
   plan_tying(plan, rank_of_stage);
-  if (const auto axis = scenario.mesh.axis("dp")) plan.data_parallel = scenario.mesh.axes[*axis].size;
+  plan.pieces = static_cast<std::int32_t>(pieces_of_batch(scenario));
   for (const SegmentKind kind : {SegmentKind::Embedding, SegmentKind::Attention, SegmentKind::Mlp, SegmentKind::Head})
-    plan.costs[static_cast<std::size_t>(kind)] = segment_cost(scenario.model, kind, scenario.batch, scenario.compute, scenario.gradient);
+    plan.costs[static_cast<std::size_t>(kind)] =
+        segment_cost(scenario.model, kind, is_end(kind) ? scenario.batch : layer_batch(scenario), scenario.compute, scenario.gradient);
   std::int64_t first_layer = 0;
   for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
     auto& own = plan.stages_of_rank[static_cast<std::size_t>(rank_of_stage[stage])];
-    plan.stages[stage] = {static_cast<std::int32_t>(stage), rank_of_stage[stage], static_cast<std::int32_t>(own.size()),
-                          stage_segments(plan, stage, first_layer, layers[stage])};
+    plan.stages[stage] = {static_cast<std::int32_t>(stage),
+                          rank_of_stage[stage],
+                          static_cast<std::int32_t>(own.size()),
+                          stage_segments(plan, stage, first_layer, layers[stage]),
+                          0,
+                          0};
+    const std::size_t ends = plan.ends_everywhere() ? 1 : 0;
+    plan.stages[stage].in = ends;
+    plan.stages[stage].out = plan.stages[stage].segments.size() - ends;
     own.push_back(static_cast<std::int32_t>(stage));
     first_layer += layers[stage];
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "schedule/batching.h"
 #include "schedule/model/model.h"
 #include "schedule/orders/orders.h"
 #include "schedule/scenario.h"
@@ -24,7 +25,11 @@ struct SegmentPlan {
 struct StagePlan {
   std::int32_t stage = 0, rank = 0, chunk = 0;
   std::vector<SegmentPlan> segments;  // never empty
+  std::size_t in = 0, out = 0;        // segments [in, out) are pipelined: messages come in at boundary `in` and leave at boundary `out`
 };
+
+// Embedding and head, as opposed to the halves of a layer.
+inline bool is_end(SegmentKind kind) { return kind == SegmentKind::Embedding || kind == SegmentKind::Head; }
 
 // Where the two uses of a tied embedding table live.
 enum class Tying : std::uint8_t {
@@ -38,11 +43,11 @@ struct Plan {
   ActionGrid grid;  // with messages
   std::vector<StagePlan> stages;
   std::vector<std::vector<std::int32_t>> stages_of_rank;  // [pipeline rank][chunk]
-  std::array<SegmentCost, 4> costs;                       // [SegmentKind]
+  std::array<SegmentCost, 4> costs;                       // [SegmentKind], of the micro-batch that the kind sees
   Tying tying = Tying::None;
   std::uint32_t table_tensor = 0;       // of the table in the embedding's parameters (tied)
   std::uint32_t head_table_tensor = 0;  // of the copy in the head's parameters (Remote)
-  std::int64_t data_parallel = 1;
+  std::int32_t pieces = 1;              // form bmtrain: micro-batches of the layers that are one batch of embedding and head
 
   std::int32_t ranks() const { return static_cast<std::int32_t>(stages_of_rank.size()); }
   const StagePlan& stage_at(std::int32_t rank, std::int32_t chunk) const {
@@ -50,13 +55,23 @@ struct Plan {
   }
   const SegmentCost& cost(SegmentKind kind) const { return costs[static_cast<std::size_t>(kind)]; }
   bool recompute() const { return scenario->recompute != RecomputeMode::None; }
+  bool ends_everywhere() const { return batch_on_every_rank(*scenario); }
+  // Micro-batches are numbered as the layers see them; embedding and head see batches.
+  std::int32_t batch_of(std::int32_t micro_batch) const { return micro_batch / pieces; }
+  std::int32_t shown_micro_batch(SegmentKind kind, std::int32_t micro_batch) const {
+    return is_end(kind) ? batch_of(micro_batch) : micro_batch;
+  }
+  // The hidden state at the boundaries of a kind.
+  Bytes hidden_bytes(SegmentKind kind) const { return cost(is_end(kind) ? SegmentKind::Embedding : SegmentKind::Attention).output_bytes; }
   bool last_stage(const StagePlan& stage) const { return stage.stage + 1 == static_cast<std::int32_t>(stages.size()); }
   // Under ZeRO the parameters of a layer form one unit (a block); the embedding and the head are stand-alone parameters.
-  bool sharded(SegmentKind kind) const {
-    const bool block = kind == SegmentKind::Attention || kind == SegmentKind::Mlp;
-    return scenario->zero.level > 0 && (block || scenario->zero.ends == ZeroEnds::Sharded);
+  bool sharded(SegmentKind kind) const { return scenario->zero.level > 0 && (!is_end(kind) || scenario->zero.ends == ZeroEnds::Sharded); }
+  // The ranks that hold the same parameters of a kind, as axes and counted.
+  std::vector<std::string> replica_axes(SegmentKind kind) const {
+    return is_end(kind) && ends_everywhere() ? std::vector<std::string>{"pp", "dp"} : std::vector<std::string>{"dp"};
   }
-  std::int64_t shard_ranks() const { return scenario->zero.shard_ranks > 0 ? scenario->zero.shard_ranks : data_parallel; }
+  std::int64_t replicas(SegmentKind kind) const { return is_end(kind) ? batch_ranks(*scenario) : axis_size(scenario->mesh, "dp"); }
+  std::int64_t shard_ranks(SegmentKind kind) const { return scenario->zero.shard_ranks > 0 ? scenario->zero.shard_ranks : replicas(kind); }
   bool master_copy() const { return scenario->optimizer == OptimizerKind::Adam && scenario->master != scenario->compute; }
 };
 

@@ -42,7 +42,8 @@ class SegmentOp {
       case Phase::Update:
         invariant(false, "a segment visit has a phase of the network");
     }
-    const Label label{visit_.phase, program_.ids.segment[kind()], segment_.layer, visit_.chunk, visit_.micro_batch, -1};
+    const std::int32_t micro_batch = program_.plan.shown_micro_batch(segment_.kind, visit_.micro_batch);
+    const Label label{visit_.phase, program_.ids.segment[kind()], segment_.layer, visit_.chunk, micro_batch, -1};
     program_.last_compute =
         program_.emit.compute(program_.compute, label, program_.ids.work[kind()][static_cast<std::size_t>(visit_.phase)], accesses_);
     if (visit_.slot >= 0) use_slot();
@@ -58,8 +59,12 @@ class SegmentOp {
     invariant(buffer.valid(), "a visit reads what an earlier one made");
     accesses_.push_back(read(buffer));
   }
+  void add_read(const TensorPlace& tensor) {
+    invariant(tensor.buffer.valid(), "a visit reads what an earlier one made");
+    accesses_.push_back(read(tensor.buffer, tensor.part));
+  }
   void read_ids(BufferId ids) {
-    accesses_.push_back(read(ids, {Part::Kind::Piece, static_cast<std::uint32_t>(visit_.micro_batch),
+    accesses_.push_back(read(ids, {Part::Kind::Piece, static_cast<std::uint32_t>(program_.plan.batch_of(visit_.micro_batch)),
                                    static_cast<std::uint32_t>(program_.plan.scenario->micro_batches)}));
   }
   void read_parameters() {
@@ -119,7 +124,7 @@ class SegmentOp {
       accesses_.push_back(write(chunk_.saved(visit_.micro_batch, index_)));
     }
     const BufferId output = program_.emit.buffer(is_head() ? Category::Other : category, cost_.output_bytes,
-                                                 is_head() ? program_.ids.loss : program_.ids.hidden);
+                                                 is_head() ? program_.ids.loss : program_.ids.hidden[kind()]);
     accesses_.push_back(write(output));
     if (!again && draws_again()) save_random_state();
     workspace(cost_.forward_workspace);
@@ -139,7 +144,7 @@ class SegmentOp {
   void use_slot() {
     BufferId& slot = chunk_.slot(visit_.micro_batch, visit_.slot);
     if (visit_.phase == Phase::Forward) {
-      slot = chunk_.value(visit_.micro_batch, index_);
+      slot = chunk_.value(visit_.micro_batch, index_).buffer;
       return;
     }
     const DType type = program_.plan.scenario->compute;
@@ -154,14 +159,14 @@ class SegmentOp {
   // The stage's output is also the input of a next stage on the same rank.
   void publish_output(BufferId output) {
     chunk_.value(visit_.micro_batch, index_ + 1) = output;
-    if (index_ + 1 < chunk_.segments() || program_.plan.last_stage(stage_)) return;
+    if (index_ + 1 != stage_.out || program_.plan.last_stage(stage_)) return;
     const StagePlan& next = program_.plan.stages[static_cast<std::size_t>(stage_.stage) + 1];
-    if (next.rank == program_.rank) program_.chunk(next.chunk).value(visit_.micro_batch, 0) = output;
+    if (next.rank == program_.rank) program_.chunk(next.chunk).value(visit_.micro_batch, next.in) = output;
   }
 
   // Frameworks recompute inside the backward call, which starts when the gradient of the stage's output has arrived.
   void wait_for_gradient() {
-    const BufferId gradient = chunk_.gradient(visit_.micro_batch, chunk_.segments());
+    const BufferId gradient = chunk_.gradient(visit_.micro_batch, stage_.out).buffer;
     if (gradient.valid()) program_.emit.next_waits_for(gradient);
   }
 
@@ -180,13 +185,12 @@ class SegmentOp {
   void write_input_gradient() {
     if (is_embedding()) return;
     const BufferId gradient =
-        program_.emit.buffer(Category::Workspace, program_.plan.cost(SegmentKind::Embedding).output_bytes, program_.ids.hidden);
+        program_.emit.buffer(Category::Workspace, program_.plan.hidden_bytes(segment_.kind), program_.ids.hidden[kind()]);
     accesses_.push_back(write(gradient));
     chunk_.gradient(visit_.micro_batch, index_) = gradient;
-    if (index_ > 0 || stage_.stage == 0) return;
+    if (index_ != stage_.in || stage_.stage == 0) return;
     const StagePlan& before = program_.plan.stages[static_cast<std::size_t>(stage_.stage) - 1];
-    if (before.rank == program_.rank)
-      program_.chunk(before.chunk).gradient(visit_.micro_batch, program_.chunk(before.chunk).segments()) = gradient;
+    if (before.rank == program_.rank) program_.chunk(before.chunk).gradient(visit_.micro_batch, before.out) = gradient;
   }
 
   void backward() {

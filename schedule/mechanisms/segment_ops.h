@@ -18,6 +18,8 @@
 //   head       I      read targets[piece mb/m], [read S], [read x], read P, [read T], [read scale], write dx, write K, [write workspace]
 //   attn, mlp  W      read K, G
 //   head       W      read K, G, [dT]
+// Form bmtrain: mb of embed and head counts batches; x of a stage's first layer and dy of its last one may be a tensor part of the gathered
+// hidden state (batch_pipeline.cpp).
 // Under ZeRO P and G are one access per flat group that holds a parameter of the segment (the group's tensors of other segments are not
 // touched), T and dT tensor 0 of the table's own group, and every G and dT is an `update`: gradients start as zeros (zero.cpp).
 // G is one access to the whole buffer; of an embedding whose table is shared on its rank it is one per tensor, in layout order.

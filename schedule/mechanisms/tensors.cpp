@@ -73,7 +73,10 @@ SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
   if (scenario.zero.level > 0) ids.fill = builder.name("fill"), ids.accumulate = builder.name("accumulate");
   if (scenario.offload) ids.down = builder.name("down"), ids.up = builder.name("up");
   const BatchShape& batch = scenario.batch;
-  ids.hidden = builder.layout(single("hidden", scenario.compute, {batch.micro_batch, batch.sequence, scenario.model.hidden}));
+  for (std::size_t kind = 0; kind < ids.hidden.size(); ++kind) {
+    const std::int64_t samples = is_end(static_cast<SegmentKind>(kind)) ? batch.micro_batch : layer_batch(scenario).micro_batch;
+    ids.hidden[kind] = builder.layout(single("hidden", scenario.compute, {samples, batch.sequence, scenario.model.hidden}));
+  }
   ids.ids = builder.layout(single("ids", DType::Int64, {scenario.micro_batches, batch.micro_batch, batch.sequence}));
   ids.loss = builder.layout(single("loss", DType::Fp32, {1}));
   if (scenario.model.dropout > 0) builder.constant("dropout", scenario.model.dropout);
@@ -90,11 +93,11 @@ Tensors make_tensors(const Plan& plan, std::int32_t rank, const SharedIds& ids, 
     tensors.loss_scale = emit.resident("optimizer.loss_scale", Category::Optimizer, Bytes(3 * size_of(DType::Fp32)), ids.loss_scale);
   for (const std::int32_t number : plan.stages_of_rank[static_cast<std::size_t>(rank)]) {
     const StagePlan& stage = plan.stages[static_cast<std::size_t>(number)];
-    if (stage.stage == 0) tensors.tokens = emit.resident("tokens", Category::Input, id_bytes, ids.ids);
-    if (plan.last_stage(stage)) tensors.targets = emit.resident("targets", Category::Input, id_bytes, ids.ids);
+    if (stage.stage == 0 || plan.ends_everywhere()) tensors.tokens = emit.resident("tokens", Category::Input, id_bytes, ids.ids);
+    if (plan.last_stage(stage) || plan.ends_everywhere()) tensors.targets = emit.resident("targets", Category::Input, id_bytes, ids.ids);
     auto& homes = tensors.homes.emplace_back();
     for (const SegmentPlan& segment : stage.segments) homes.push_back(make_home(plan, segment, emit));
-    tensors.chunks.emplace_back(stage.segments.size(), static_cast<std::size_t>(scenario.micro_batches));
+    tensors.chunks.emplace_back(stage.segments.size(), static_cast<std::size_t>(layer_micro_batches(scenario)));
   }
   return tensors;
 }

@@ -18,7 +18,8 @@ struct SharedIds {
   std::array<std::array<WorkId, 7>, 4> work;  // [SegmentKind][Phase]: F, R, B, I, W
   std::array<NameId, 4> segment;              // "embed", "attn", "mlp", "head"
   NameId adam, data_parallel, tied, fill, accumulate, down, up;
-  LayoutId hidden, ids, loss, loss_scale;
+  std::array<LayoutId, 4> hidden;             // [SegmentKind]: the tensor at its boundaries
+  LayoutId ids, loss, loss_scale;
   LayoutId random;  // of a saved random state; none: nothing is drawn again
 };
 SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder);
@@ -45,6 +46,14 @@ struct SegmentHome {
   std::vector<StoredGroup> groups;        // what its Update visit steps
 };
 
+// A tensor of a micro-batch: a buffer, or a part of one.
+struct TensorPlace {
+  BufferId buffer;
+  Part part;
+  TensorPlace() = default;
+  TensorPlace(BufferId whole, Part of = {}) : buffer(whole), part(of) {}
+};
+
 // Buffers of one chunk. Boundary j lies before segment j; boundary n (segments) is the stage's output. Invalid = not made (yet).
 class ChunkTensors {
  public:
@@ -56,10 +65,10 @@ class ChunkTensors {
         kept_(segments * micro_batches),
         random_(segments * micro_batches),
         slots_(segments * micro_batches) {}
-  BufferId& value(std::int32_t micro_batch, std::size_t boundary) {
+  TensorPlace& value(std::int32_t micro_batch, std::size_t boundary) {
     return values_[static_cast<std::size_t>(micro_batch) * (segments_ + 1) + boundary];
   }
-  BufferId& gradient(std::int32_t micro_batch, std::size_t boundary) {
+  TensorPlace& gradient(std::int32_t micro_batch, std::size_t boundary) {
     return gradients_[static_cast<std::size_t>(micro_batch) * (segments_ + 1) + boundary];
   }
   BufferId& saved(std::int32_t micro_batch, std::size_t segment) {
@@ -78,7 +87,8 @@ class ChunkTensors {
 
  private:
   std::size_t segments_;
-  std::vector<BufferId> values_, gradients_, saved_, kept_, random_, slots_;
+  std::vector<TensorPlace> values_, gradients_;
+  std::vector<BufferId> saved_, kept_, random_, slots_;
 };
 
 struct Tensors {

@@ -15,6 +15,9 @@
 // Stand-alone parameters (embedding, head) are gathered at their use without throttle, held from forward to backward, and reduced
 // behind their backward; a head that shares the embedding's table on its rank uses the embedding's copies. reshard off holds blocks, too:
 // a copy serves all micro-batches in flight and dies with the last one's backward.
+// Where embedding and head stand on every rank of a pipeline (form bmtrain), they are sharded over all ranks, on communicator zero.ends.
+// There the micro-batches of a batch share one enter, one gather and one reduction of a block: an enter with the first of them in each
+// direction, a leave with the last one's backward.
 // Levels 1 and 2 keep whole parameters: nothing is gathered, but the optimizer's shards are all-gathered behind each step of a unit.
 // The first optimizer op waits for the last reduction, as BMTrain's `backward` does.
 // Hybrid sharding: the shards' sums are added over the replicas (communicator zero.replicas) with the step's last reduction.
@@ -28,21 +31,34 @@
 namespace steptwin {
 namespace {
 
-std::vector<std::vector<std::uint32_t>> shard_groups(const Plan& plan) {
-  const auto dp = static_cast<std::uint32_t>(plan.data_parallel), size = static_cast<std::uint32_t>(plan.shard_ranks());
+std::vector<std::vector<std::uint32_t>> shard_groups(std::uint32_t ranks, std::uint32_t size) {
   std::vector<std::vector<std::uint32_t>> groups;
-  for (std::uint32_t first = 0; first < dp && size < dp; first += size) {
+  for (std::uint32_t first = 0; first < ranks && size < ranks; first += size) {
     groups.emplace_back();
     for (std::uint32_t k = 0; k < size; ++k) groups.back().push_back(first + k);
   }
   return groups;
 }
 
-std::vector<std::vector<std::uint32_t>> replica_groups(const Plan& plan) {
-  const auto dp = static_cast<std::uint32_t>(plan.data_parallel), size = static_cast<std::uint32_t>(plan.shard_ranks());
+std::vector<std::vector<std::uint32_t>> replica_groups(std::uint32_t ranks, std::uint32_t size) {
   std::vector<std::vector<std::uint32_t>> groups(size);
-  for (std::uint32_t rank = 0; rank < dp; ++rank) groups[rank % size].push_back(rank);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) groups[rank % size].push_back(rank);
   return groups;
+}
+
+// The communicators of the units of one sort.
+struct Domain {
+  CommId gather, reduce, replicas;  // no replicas: shards span all ranks
+};
+
+Domain make_domain(const Plan& plan, SegmentKind kind, const std::string& name, ScheduleBuilder& builder) {
+  const auto ranks = static_cast<std::uint32_t>(plan.replicas(kind)), size = static_cast<std::uint32_t>(plan.shard_ranks(kind));
+  const std::vector<std::string> axes = plan.replica_axes(kind);
+  Domain domain;
+  domain.gather = domain.reduce = builder.communicator(name, axes, shard_groups(ranks, size));
+  if (plan.scenario->zero.form == ZeroForm::Fsdp) domain.reduce = builder.communicator(name + ".reduce", axes, shard_groups(ranks, size));
+  if (size < ranks) domain.replicas = builder.communicator(name + ".replicas", axes, replica_groups(ranks, size));
+  return domain;
 }
 
 // When the host may issue: every enter waits for what the enter `depth` before it has recorded.
@@ -68,21 +84,20 @@ class Throttle {
 class Zero : public Mechanism {
  public:
   Zero(const Plan& plan, ScheduleBuilder& builder) : options_(plan.scenario->zero), throttle_(0) {
-    comm_ = reduce_comm_ = builder.communicator("zero", {"dp"}, shard_groups(plan));
-    if (options_.form == ZeroForm::Fsdp) reduce_comm_ = builder.communicator("zero.reduce", {"dp"}, shard_groups(plan));
-    if (plan.shard_ranks() < plan.data_parallel) replicas_ = builder.communicator("zero.replicas", {"dp"}, replica_groups(plan));
+    blocks_ = ends_ = make_domain(plan, SegmentKind::Attention, "zero", builder);
+    if (plan.ends_everywhere() && plan.sharded(SegmentKind::Head)) ends_ = make_domain(plan, SegmentKind::Head, "zero.ends", builder);
   }
 
   void begin(const Visits& visits, ProgramContext& program) override {
     lane_ = reduce_lane_ = program.emit.lane("load", Engine::Network, Priority::High);
     if (options_.form == ZeroForm::Fsdp) reduce_lane_ = program.emit.lane("reduce", Engine::Network, Priority::High);
-    units_ = make_zero_units(program, comm_);
+    units_ = make_zero_units(program, {blocks_.gather, ends_.gather});
     uses_ = zero_uses(program, units_, visits);
     states_.assign(units_.size(), {});
     throttle_ = Throttle(options_.prefetch);
     next_ = 0;
     pending_ = nullptr;
-    last_load_ = last_compute_ = OpId();
+    last_load_ = OpId();
     reductions_ = {};
     last_written_ = last_reduced_ = BufferId();
     for (const ZeroUnit& unit : units_) prepare_homes(unit, program);
@@ -97,7 +112,6 @@ class Zero : public Mechanism {
   }
 
   void after(const Visits& visits, std::size_t i, ProgramContext& program) override {
-    if (visits[i].kind == VisitKind::Segment) last_compute_ = program.last_compute;
     if (visits[i].kind == VisitKind::Update && options_.level < 3) gather_updated(visits[i], program);
     if (next_ < uses_.size() && uses_[next_].last == i) finish(uses_[next_++], visits[i], program);
   }
@@ -110,13 +124,16 @@ class Zero : public Mechanism {
     bool reduced = false;             // the shard holds an earlier sum of this step
   };
 
+  const Domain& domain(const ZeroUnit& unit) const { return unit.stand_alone() ? ends_ : blocks_; }
+
   static Label label_of(const ZeroUnit& unit, Phase phase, const Visit& visit, const ProgramContext& program) {
     const NameId segment =
         unit.stand_alone()
             ? program.ids
                   .segment[static_cast<std::size_t>(program.stage(unit.chunk).segments[static_cast<std::size_t>(unit.first_segment)].kind)]
             : NameId();
-    return {phase, segment, unit.layer, unit.chunk, visit.micro_batch, -1};
+    const SegmentKind kind = unit.stand_alone() ? SegmentKind::Head : SegmentKind::Attention;
+    return {phase, segment, unit.layer, unit.chunk, program.plan.shown_micro_batch(kind, visit.micro_batch), -1};
   }
 
   template <class Visitor>
@@ -141,7 +158,7 @@ class Zero : public Mechanism {
 
   void enter(const ZeroUse& use, const Visit& visit, ProgramContext& program) {
     const bool backward = use.kind == ZeroUse::Kind::Backward, gathers = options_.level == 3 && use.reads_parameters;
-    if (!units_[use.unit].stand_alone() && (gathers || (options_.level == 2 && backward))) throttle(program);
+    if (use.enters && !units_[use.unit].stand_alone() && (gathers || (options_.level == 2 && backward))) throttle(program);
     const std::size_t shared = shared_unit(use, program);
     for (const std::size_t unit : {use.unit, shared}) {
       if (gathers) gather(unit, use, visit, program);
@@ -152,7 +169,7 @@ class Zero : public Mechanism {
   }
 
   void throttle(ProgramContext& program) {
-    const OpId target = throttle_.enter(last_compute_);
+    const OpId target = throttle_.enter(program.emit.last_on(program.compute));
     if (!target.valid()) return;
     if (options_.form == ZeroForm::Fsdp)
       program.emit.next_follows(target, program.compute);
@@ -172,7 +189,7 @@ class Zero : public Mechanism {
     for (const ZeroGroup& group : unit.groups) {
       const Bytes bytes(group.cut.gathered * size_of(type));
       state.gathered.push_back(program.emit.buffer(Category::GatheredParam, bytes, group.param_layout));
-      emit(AllGather{comm_, type, bytes}, group_id, label_of(unit, phase, visit, program),
+      emit(AllGather{domain(unit).gather, type, bytes}, group_id, label_of(unit, phase, visit, program),
            {read(group.stored.param), write(state.gathered.back())}, program);
     }
     each_home(unit, program, [&](SegmentHome& home) { home.param = state.gathered; });
@@ -211,7 +228,7 @@ class Zero : public Mechanism {
   void finish(const ZeroUse& use, const Visit& visit, ProgramContext& program) {
     const ZeroUnit& unit = units_[use.unit];
     drop_parameters(use, program);
-    if (use.kind == ZeroUse::Kind::Forward) return;
+    if (use.kind == ZeroUse::Kind::Forward || !use.leaves) return;
     if (options_.form != ZeroForm::List || unit.stand_alone()) return leave(use, visit, program);
     pending_ = &use;
     if (use.ends_list) leave_list(visit, program);
@@ -241,7 +258,7 @@ class Zero : public Mechanism {
     State& state = states_[use.unit];
     if (state.reduced) accumulate(unit, state, visit, program);
     reduce(unit, state, visit, program);
-    if (replicas_.valid() && use.ends_gradient) reduce_over_replicas(unit, visit, program);
+    if (domain(unit).replicas.valid() && use.ends_gradient) reduce_over_replicas(unit, visit, program);
     state.reduced = true;
     state.gradients.clear();
     each_home(unit, program, [](SegmentHome& home) { home.gradient.clear(); });
@@ -255,9 +272,8 @@ class Zero : public Mechanism {
       Label label = label_of(unit, Phase::None, visit, program);
       label.segment = program.ids.accumulate;
       if (options_.form != ZeroForm::Fsdp) program.emit.next_waits_for(last_written_);
-      last_compute_ =
-          program.emit.compute(program.compute, label, program.emit.builder().work(accumulate_work(group.cut.partition, type, type)),
-                               {read(group.stored.gradient), update(state.gradients[g], {Part::Kind::Shard, comm_.value, 0})});
+      program.emit.compute(program.compute, label, program.emit.builder().work(accumulate_work(group.cut.partition, type, type)),
+                           {read(group.stored.gradient), update(state.gradients[g], {Part::Kind::Shard, domain(unit).gather.value, 0})});
     }
   }
 
@@ -274,7 +290,7 @@ class Zero : public Mechanism {
       const StoredGroup& stored = unit.groups[g].stored;
       const BufferId target = cast.target(stored.gradient, stored.gradient_part, unit.groups[g].cut.partition, program.emit);
       const Part part = cast.casts() ? Part() : stored.gradient_part;
-      emit(ReduceScatter{reduce_comm_, type, Bytes(unit.groups[g].cut.gathered * size_of(type))}, group_id, label,
+      emit(ReduceScatter{domain(unit).reduce, type, Bytes(unit.groups[g].cut.gathered * size_of(type))}, group_id, label,
            {read(sources[g]), write(target, part)}, program);
     }
     finish_reduction(unit, cast, program);
@@ -288,7 +304,7 @@ class Zero : public Mechanism {
     for (const ZeroGroup& group : unit.groups) {
       const BufferId buffer = cast.before(group.stored.gradient, group.stored.gradient_part, group.cut.partition, program.emit);
       const Part part = cast.casts() ? Part() : group.stored.gradient_part;
-      emit(AllReduce{replicas_, type, Bytes(group.cut.partition * size_of(type))}, GroupId(), label, {update(buffer, part)}, program);
+      emit(AllReduce{domain(unit).replicas, type, Bytes(group.cut.partition * size_of(type))}, GroupId(), label, {update(buffer, part)}, program);
     }
     finish_reduction(unit, cast, program);
   }
@@ -303,13 +319,14 @@ class Zero : public Mechanism {
     for (const ZeroUnit& unit : units_) {
       if (unit.chunk != visit.chunk || unit.first_segment != visit.segment) continue;
       for (const ZeroGroup& group : unit.groups)
-        emit(AllGather{comm_, type, Bytes(group.cut.gathered * size_of(type))}, GroupId(), label_of(unit, Phase::Update, visit, program),
-             {read(group.stored.param, group.stored.param_part), write(group.stored.param)}, program);
+        emit(AllGather{domain(unit).gather, type, Bytes(group.cut.gathered * size_of(type))}, GroupId(),
+             label_of(unit, Phase::Update, visit, program), {read(group.stored.param, group.stored.param_part), write(group.stored.param)},
+             program);
     }
   }
 
   const ZeroOptions options_;
-  CommId comm_, reduce_comm_, replicas_;
+  Domain blocks_, ends_;
   LaneId lane_, reduce_lane_;
   std::vector<ZeroUnit> units_;
   std::vector<ZeroUse> uses_;
@@ -317,7 +334,7 @@ class Zero : public Mechanism {
   Throttle throttle_;
   std::size_t next_ = 0;              // use
   const ZeroUse* pending_ = nullptr;  // form list: it has computed, but not left
-  OpId last_load_, last_compute_;
+  OpId last_load_;
   std::array<OpId, 2> reductions_;        // the last one and, first, the one before it
   BufferId last_written_, last_reduced_;  // on the load lane
 };

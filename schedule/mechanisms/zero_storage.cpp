@@ -15,8 +15,8 @@ Layout layout_of(const FlatGroup& group, const std::string& name, DType dtype) {
 // Makes the resident buffers of one group.
 class GroupMaker {
  public:
-  GroupMaker(ProgramContext& program, CommId comm, const FlatGroup& group, std::string name)
-      : program_(program), comm_(comm), group_(group), name_(std::move(name)), cut_(sharding_of(group, program.plan.shard_ranks())) {}
+  GroupMaker(ProgramContext& program, CommId comm, const FlatGroup& group, std::string name, std::int64_t ranks)
+      : program_(program), comm_(comm), group_(group), name_(std::move(name)), cut_(sharding_of(group, ranks)) {}
 
   ZeroGroup make() {
     const Scenario& scenario = *program_.plan.scenario;
@@ -71,8 +71,9 @@ std::vector<StoredParameter> stored_parameters(const SegmentPlan& segment, DType
 }
 
 void add_stand_alone(ZeroUnit& unit, const SegmentPlan& segment, ProgramContext& program, CommId comm) {
+  const std::int64_t ranks = program.plan.shard_ranks(segment.kind);
   for (const StoredParameter& parameter : stored_parameters(segment, program.plan.scenario->compute))
-    unit.groups.push_back(GroupMaker(program, comm, stand_alone_group(parameter), parameter.name).make());
+    unit.groups.push_back(GroupMaker(program, comm, stand_alone_group(parameter), parameter.name, ranks).make());
 }
 
 void add_block(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program, CommId comm) {
@@ -85,30 +86,30 @@ void add_block(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program, 
   const std::vector<FlatGroup> groups = flat_groups(parameters);
   for (const FlatGroup& group : groups) {
     const std::string name = fmt::format("layers.{}{}", unit.layer, groups.size() > 1 ? "." + group.key : "");
-    unit.groups.push_back(GroupMaker(program, comm, group, name).make());
+    unit.groups.push_back(GroupMaker(program, comm, group, name, program.plan.shard_ranks(SegmentKind::Attention)).make());
   }
 }
 
-ZeroUnit make_unit(const StagePlan& stage, std::int32_t segment, ProgramContext& program, CommId comm) {
+ZeroUnit make_unit(const StagePlan& stage, std::int32_t segment, ProgramContext& program, const ZeroComms& comms) {
   const SegmentPlan& first = stage.segments[static_cast<std::size_t>(segment)];
   ZeroUnit unit{stage.chunk, segment, first.layer >= 0 ? 2 : 1, first.layer, {}};
   if (unit.stand_alone())
-    add_stand_alone(unit, first, program, comm);
+    add_stand_alone(unit, first, program, comms.ends);
   else
-    add_block(unit, stage, program, comm);
+    add_block(unit, stage, program, comms.blocks);
   for (const ZeroGroup& group : unit.groups) program.home(stage.chunk, segment).groups.push_back(group.stored);
   return unit;
 }
 
 }  // namespace
 
-std::vector<ZeroUnit> make_zero_units(ProgramContext& program, CommId comm) {
+std::vector<ZeroUnit> make_zero_units(ProgramContext& program, const ZeroComms& comms) {
   std::vector<ZeroUnit> units;
   for (std::size_t chunk = 0; chunk < program.tensors.chunks.size(); ++chunk) {
     const StagePlan& stage = program.stage(static_cast<std::int32_t>(chunk));
     for (std::int32_t segment = 0; segment < static_cast<std::int32_t>(stage.segments.size());) {
       const SegmentPlan& plan = stage.segments[static_cast<std::size_t>(segment)];
-      if (program.plan.sharded(plan.kind) && plan.elements > 0) units.push_back(make_unit(stage, segment, program, comm));
+      if (program.plan.sharded(plan.kind) && plan.elements > 0) units.push_back(make_unit(stage, segment, program, comms));
       segment += plan.layer >= 0 ? 2 : 1;
     }
   }

@@ -1,7 +1,7 @@
 // What ZeRO shards on one pipeline rank, unit by unit: a unit is gathered and reduced as one. A layer is a unit, a block of flat groups
 // (schedule/model/flat_storage.h); of the embedding and the head every parameter is a group of its own, BMTrain's stand-alone parameters.
 //
-// Resident buffers of a group, by level; shards are along the communicator `zero`, the states always are shards:
+// Resident buffers of a group, by level; shards are along the unit's communicator, the states always are shards:
 //   1  whole parameters,          whole gradients (reduced in place)
 //   2  whole parameters,          gradient shard
 //   3  parameter shard,           gradient shard
@@ -26,7 +26,12 @@ struct ZeroUnit {
   bool stand_alone() const { return layer < 0; }
 };
 
+// Over which ranks the two sorts of units are sharded.
+struct ZeroComms {
+  CommId blocks, ends;
+};
+
 // Makes the resident buffers and puts the groups into the homes of the units' first segments, whose gradients become final last.
-std::vector<ZeroUnit> make_zero_units(ProgramContext& program, CommId comm);
+std::vector<ZeroUnit> make_zero_units(ProgramContext& program, const ZeroComms& comms);
 
 }  // namespace steptwin

@@ -1,6 +1,7 @@
 #include "schedule/mechanisms/zero_uses.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 namespace steptwin {
@@ -32,6 +33,24 @@ bool continues(const ZeroUse& use, const Visit& before, const Visit& visit, std:
 
 bool in_list(const ZeroUse& use, const std::vector<ZeroUnit>& units) {
   return use.kind != ZeroUse::Kind::Forward && !units[use.unit].stand_alone();
+}
+
+// Micro-batches that are pieces of one batch enter a unit together, with the first of them, and leave it with the last one's backward.
+void mark_batches(std::vector<ZeroUse>& uses, const Plan& plan, std::size_t units, const Visits& visits) {
+  if (plan.pieces == 1) return;
+  const auto batch_of = [&](const ZeroUse& use) { return plan.batch_of(visits[use.first].micro_batch); };
+  std::array<std::vector<std::int32_t>, 2> entered;  // [backward][unit]: batch
+  for (auto& batches : entered) batches.assign(units, -1);
+  for (ZeroUse& use : uses) {
+    std::int32_t& last = entered[use.kind == ZeroUse::Kind::Forward ? 0 : 1][use.unit];
+    use.enters = last != batch_of(use);
+    last = batch_of(use);
+  }
+  std::vector<std::int32_t> left(units, -1);
+  for (auto use = uses.rbegin(); use != uses.rend(); ++use) {
+    use->leaves = use->kind == ZeroUse::Kind::Backward && left[use->unit] != batch_of(*use);
+    if (use->leaves) left[use->unit] = batch_of(*use);
+  }
 }
 
 void mark_ends(std::vector<ZeroUse>& uses, const std::vector<ZeroUnit>& units, const Visits& visits) {
@@ -70,6 +89,7 @@ std::vector<ZeroUse> zero_uses(const ProgramContext& program, const std::vector<
     use.reads_parameters = use.kind != ZeroUse::Kind::Backward || program.segment(visit).kind != SegmentKind::Embedding;
   }
   mark_ends(uses, units, visits);
+  mark_batches(uses, program.plan, units.size(), visits);
   return uses;
 }
 

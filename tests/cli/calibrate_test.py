@@ -1,11 +1,13 @@
 """calibrate: real runs become a machine profile; simulate uses it and says what it does not know (issue 3). Skipped without LibTorch."""
 import json
+import os
 import signal
 import unittest
 
 from execute_test import SMALL, module_is_there
-from support import Case
+from support import Case, SCENARIOS
 
+PIPE = os.path.join(SCENARIOS, "bmtrain_pipe_small.json")
 TINY = ["--set", "model.hidden=64", "--set", "batch.micro_batches=2", "--set", "batch.sequence_length=32"]
 QUICK = ["--rounds", "2", "--steps", "2"]
 
@@ -94,6 +96,14 @@ class Calibrate(Case):
         self.assertNotIn("were not measured", between.stderr)
         beyond = self.expect(0, "simulate", SMALL, *TINY, "--set", "batch.micro_batch_size=16", "--machine", "./p.json", "--no-db")
         self.assertIn("were not measured", beyond.stderr)
+
+    def test_a_sweep_leaves_out_sizes_that_a_pipeline_of_batches_cannot_cut(self):
+        tiny = ["--set", "model.layers=2", "--set", "batch.micro_batches=1", "--set", "batch.sequence_length=32", "--set", "mesh.dp=1"]
+        said = self.expect(0, "calibrate", PIPE, *tiny, "--rounds", "1", "--steps", "1", "--sweep", "--out", "p.json", "--json")
+        self.assertIn("micro-batch size 8", said.stdout + said.stderr)
+        self.assertNotIn("micro-batch size 2", said.stdout + said.stderr, "4 samples in 8 micro-batches")
+        measured = self.expect(0, "simulate", PIPE, *tiny, "--machine", "./p.json", "--no-db")
+        self.assertNotIn("were not measured", measured.stderr)
 
     def test_interrupting_leaves_no_profile(self):
         process = self.start("calibrate", SMALL, "--rounds", "100", "--out", "p.json")

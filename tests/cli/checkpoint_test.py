@@ -10,11 +10,17 @@ from support import Case, SCENARIOS
 from execute_test import module_is_there
 
 PIPE = os.path.join(SCENARIOS, "bmtrain_pipe_small.json")  # 2 stages x 2 ranks
-SMALL = ["--set", "model.layers=4", "--set", "batch.sequence_length=32", "--no-db", "--json"]
+SMALL = ["--set", "model.layers=4", "--set", "batch.sequence_length=32", "--set", "batch.micro_batch_size=2", "--set", "pipeline={}",
+         "--set", "schedule.order=gpipe", "--no-db", "--json"]
 
 
 def mesh(pp, dp, micro_batches, zero):
     return ["--set", f"mesh.pp={pp}", "--set", f"mesh.dp={dp}", "--set", f"batch.micro_batches={micro_batches}", "--set", "zero=" + json.dumps(zero)]
+
+
+def batches(pp, dp, count, zero):
+    """A batch on every rank, cut into one sample a micro-batch."""
+    return [*mesh(pp, dp, count, zero), "--set", "pipeline=" + json.dumps({"form": "bmtrain", "micro_batches": 2 * pp})]
 
 
 class Checkpoint(Case):
@@ -44,8 +50,18 @@ class Checkpoint(Case):
         whole = self.losses(*mesh(2, 2, 2, {"level": 3}), "--steps", "6")
         self.losses(*mesh(2, 2, 2, {"level": 3}), "--steps", "3", "--save", "state")
         self.assertEqual(self.losses(*mesh(2, 2, 2, {"level": 3}), "--steps", "3", "--load", "state"), whole[3:], "to the bit on the same mesh")
-        for other in (mesh(1, 1, 4, {"level": 0}), mesh(1, 4, 1, {"level": 3}), mesh(1, 4, 1, {"level": 1}), mesh(4, 1, 4, {"level": 2})):
+        for other in (mesh(1, 1, 4, {"level": 0}), mesh(1, 4, 1, {"level": 3}), mesh(1, 4, 1, {"level": 1}), mesh(4, 1, 4, {"level": 2}),
+                      batches(2, 2, 1, {"level": 3}), batches(4, 1, 1, {"level": 2})):
             for found, expected in zip(self.losses(*other, "--steps", "3", "--load", "state"), whole[3:]):
+                self.assertAlmostEqual(found / expected, 1, delta=1e-6)
+
+    def test_a_pipeline_of_batches_saves_what_any_mesh_loads(self):
+        own = batches(3, 2, 2, {"level": 3})  # stages of 2, 1 and 1 layers: embedding and head are sharded over ranks that hold different layers
+        whole = self.losses(*own, "--steps", "4")
+        self.losses(*own, "--steps", "2", "--save", "state")
+        self.assertEqual(self.losses(*own, "--steps", "2", "--load", "state"), whole[2:], "to the bit on the same mesh")
+        for other in (mesh(1, 1, 12, {"level": 0}), mesh(2, 3, 4, {"level": 3}), batches(2, 3, 2, {"level": 1})):
+            for found, expected in zip(self.losses(*other, "--steps", "2", "--load", "state"), whole[2:]):
                 self.assertAlmostEqual(found / expected, 1, delta=1e-6)
 
     def test_what_is_loaded_is_saved_again_to_the_bit(self):
@@ -55,7 +71,8 @@ class Checkpoint(Case):
         self.assertEqual(len(first["layers.3.mlp.norm.bias.v"][2]), 4 * 64)
         self.assertNotIn("head.weight", first, "the copy of a tied table is not saved twice")
         parameters = {name: value for name, value in first.items() if not name.endswith((".m", ".v"))}
-        for i, other in enumerate((mesh(1, 1, 4, {"level": 0}), mesh(1, 4, 1, {"level": 3, "form": "block"}), mesh(2, 2, 2, {"level": 2}))):
+        for i, other in enumerate((mesh(1, 1, 4, {"level": 0}), mesh(1, 4, 1, {"level": 3, "form": "block"}), mesh(2, 2, 2, {"level": 2}),
+                                   batches(2, 2, 1, {"level": 3}), batches(3, 2, 1, {"level": 3}))):
             # Without an optimizer a step leaves the parameters as they were.
             self.losses(*other, "--set", "optimizer.kind=none", "--steps", "1", "--load", "first", "--save", f"again{i}")
             self.assertEqual(self.tensors(f"again{i}"), parameters)

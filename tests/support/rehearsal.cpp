@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "schedule/batching.h"
 #include "schedule/compile.h"
 #include "schedule/orders/orders.h"
 #include "sim/cost/cost_models.h"
@@ -28,7 +29,8 @@ Rehearsal rehearse(const Scenario& scenario, const SimulateOptions& options) {
   r.trace = simulate(r.schedule, *costs_of(scenario, r.schedule), scenario.machine ? &*scenario.machine : nullptr, own);
   StepFacts facts;
   facts.steps = own.steps;
-  if (const OrderEntry* order = find_order(scenario.order)) facts.bubble_theory = order->bubble_rate(order_options(scenario));
+  const OrderEntry* order = find_order(scenario.order);
+  if (order != nullptr && !batch_on_every_rank(scenario)) facts.bubble_theory = order->bubble_rate(order_options(scenario));
   r.summary = summarize(r.schedule, schedule_digest(r.schedule), r.trace, facts);
   return r;
 }

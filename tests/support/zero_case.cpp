@@ -41,6 +41,19 @@ std::string load_name(const Schedule& s, const Op& op) {
   return kind == nullptr ? std::string() : kind + std::to_string(op.label.layer);
 }
 
+Schedule without_dependency(const Schedule& s, std::size_t index) {
+  Schedule out = s;
+  out.deps.erase(out.deps.begin() + static_cast<std::ptrdiff_t>(index));
+  for (std::uint32_t& offset : out.dep_offsets)
+    if (offset > index) --offset;
+  return out;
+}
+
+bool may_be_redundant(const Schedule& s, OpId op) {
+  const auto segment = s.name(s.ops[op.value].label.segment);
+  return segment == "accumulate" || segment == "adam" || s.ops[op.value].group.valid();
+}
+
 Trace simulated(const Schedule& s) { return simulate(s, StatedCosts(), nullptr); }
 
 }  // namespace steptwin::test

@@ -26,6 +26,11 @@ Schedule compiled(const ZeroCase& c, const std::vector<Override>& overrides = {}
 std::string problems_of(const Schedule& schedule);
 // "AG2", "Z2", "RS2" for the blocks' ops on the load lane; empty for others.
 std::string load_name(const Schedule& schedule, const Op& op);
+// The same without one of its dependencies (an index into Schedule::deps).
+Schedule without_dependency(const Schedule& schedule, std::size_t index);
+// An op some of whose dependencies guard no data: the accumulation waits for the whole load lane, and so does the first optimizer op; a group
+// waits for what any of its members waits for.
+bool may_be_redundant(const Schedule& schedule, OpId op);
 // With the durations that ops state alone.
 Trace simulated(const Schedule& schedule);
 

@@ -175,5 +175,29 @@ TEST_P(LossScaling, a_skipped_step_leaves_the_state_as_it_was) {
   std::filesystem::remove_all(folder);
 }
 
+// Embedding and head on every rank of the pipeline: their copies (or shards, over stages and replicas) count once in the norm, too.
+class BmtrainForm : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(levels, BmtrainForm,
+                         testing::Values(R"({"level": 0})", R"({"level": 1})", R"({"level": 2, "ends": "whole"})", R"({"level": 3})",
+                                         R"({"level": 3, "ends": "whole"})"));
+
+TEST_P(BmtrainForm, clips_scales_and_offloads_like_the_plain_model) {
+  for (const char* family : {"gpt", "llama"}) {
+    ExecutionCase c{family, std::string(family) == "gpt", "gpipe", "full", 2, 2, 2};
+    c.overrides = {{"pipeline", R"({"form": "bmtrain", "micro_batches": 2})"},
+                   {"zero", GetParam()},
+                   {"optimizer", R"({"clip": 0.25, "loss_scale": 1024, "loss_scale_steps": 2, "offload": true})"}};
+    const Rehearsal prediction = prepared(c, kSteps);
+    const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
+    EXPECT_NEAR(norm(prediction, run.gradients), 0.25, 1e-6);
+    const GradientCheck check =
+        check_against_plain(prediction.schedule, run, backend().run_plain(prediction.schedule, execute_options(kSteps)));
+    EXPECT_TRUE(check.holds) << check.problem;
+    expect_order(prediction, run, kSteps);
+    expect_predicted_memory(prediction, run);
+    expect_equal_copies(prediction, run);
+  }
+}
+
 }  // namespace
 }  // namespace steptwin::test

@@ -12,6 +12,7 @@
 #include "schedule/ir/liveness.h"
 #include "schedule/ir/text.h"
 #include "schedule/ir/verify.h"
+#include "schedule/place_messages.h"
 
 namespace steptwin {
 namespace {
@@ -109,6 +110,14 @@ TEST(Compile, RefusesWhatItCannotServe) {
   EXPECT_THROW(compile(scenario), InputError);
 }
 
+std::string csv_file(const std::string& name, const std::string& text) {
+  const std::string path = testing::TempDir() + name;
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+constexpr P2pMode kModes[] = {P2pMode::Lanes, P2pMode::OneLane, P2pMode::Grouped, P2pMode::Compute, P2pMode::ComputeRecv};
+
 // The matrix: sound for every combination, without a warning.
 TEST(Compile, VerifiesCleanly) {
   for (const char* order : {"gpipe", "1f1b"})
@@ -116,7 +125,7 @@ TEST(Compile, VerifiesCleanly) {
       for (const std::uint32_t dp : {1u, 2u})
         for (const RecomputeMode recompute : {RecomputeMode::None, RecomputeMode::Full})
           for (const bool tied : {false, true})
-            for (const P2pMode p2p : {P2pMode::Lanes, P2pMode::OneLane, P2pMode::Grouped})
+            for (const P2pMode p2p : kModes)
               for (const GradientReduce reduce : {GradientReduce::Overlap, GradientReduce::End}) {
                 Scenario scenario = scenario_of(order, pp, dp, 5, tied);
                 scenario.recompute = recompute;
@@ -130,16 +139,35 @@ TEST(Compile, VerifiesCleanly) {
               }
 }
 
+// B-D14: receives directly before and sends directly behind what needs and makes them hang 1F1B when all stand on the compute lane; the
+// verdict says so before a run. GPipe does not hang, and keeps them there.
+TEST(Compile, BlockingMessagesPlacedDirectly) {
+  for (const auto& [order, hangs] : {std::pair{"1f1b", true}, std::pair{"gpipe", false}}) {
+    Scenario scenario = scenario_of(order, 2, 1, 4);
+    const ActionGrid direct = place_messages(scenario_actions(scenario), P2pMode::Lanes);
+    EXPECT_EQ(place_messages(scenario_actions(scenario), P2pMode::Compute) == direct, !hangs);
+    scenario.order = "csv";
+    scenario.order_csv = csv_file("direct.csv", write_csv(direct));
+    scenario.p2p = P2pMode::Compute;
+    const auto problems = verify(compile(scenario));
+    EXPECT_EQ(problems.empty(), !hangs);
+    if (hangs) {
+      EXPECT_EQ(problems.front().code, "DEADLOCK");
+    }
+  }
+}
+
 // No deadlock in any message mode, for few and many micro-batches, with and without a run-ahead limit.
 TEST(Compile, NoDeadlockForAnySize) {
   for (const char* order : {"gpipe", "1f1b"})
     for (const std::uint32_t pp : {2u, 3u, 4u, 6u})
       for (const std::int64_t m : {1, 2, 3, 5, 7})
-        for (const P2pMode p2p : {P2pMode::Lanes, P2pMode::OneLane, P2pMode::Grouped})
-          for (const int ahead : {0, 1}) {
+        for (const P2pMode p2p : kModes)
+          for (const int ahead : {0, 1, 2}) {
             Scenario scenario = scenario_of(order, pp, 1, m, true);
             scenario.model.layers = 6;
             scenario.p2p = p2p;
+            scenario.p2p_metadata = ahead == 2 && p2p != P2pMode::Grouped;
             if (ahead > 0) scenario.machine.emplace().host.run_ahead_micro_batches = ahead;
             const auto problems = find_deadlock(compile(scenario));
             ASSERT_TRUE(problems.empty()) << order << " pp " << pp << " m " << m << " p2p " << static_cast<int>(p2p) << " ahead " << ahead
@@ -431,12 +459,6 @@ TEST(Compile, RunAheadLimit) {
   }
 }
 
-std::string csv_file(const std::string& name, const std::string& text) {
-  const std::string path = testing::TempDir() + name;
-  std::ofstream(path, std::ios::binary) << text;
-  return path;
-}
-
 std::string golden_csv(const std::string& schedule, const std::string& format) {
   std::ifstream file(std::string(TEST_DIR) + "/data/schedule_golden_orders.csv");
   std::string line, text, rank = "0";
@@ -510,6 +532,14 @@ TEST(Compile, OpsGoldens) {
   split.order = "csv";
   split.order_csv = csv_file("split.csv", "0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1I1,1W0,1W1\n");
   split.p2p = P2pMode::OneLane;
+  Scenario& batches = add("bmtrain_pp2_zero3", 2, 2, true);
+  batches.order = "gpipe";
+  batches.p2p = P2pMode::Compute;
+  batches.pipeline = {PipelineForm::Bmtrain, 2};
+  batches.micro_batches = 1;
+  batches.recompute = RecomputeMode::Full;
+  batches.zero.level = 3;
+  batches.zero.reshard = false;
   for (const Golden& golden : goldens) {
     const std::string path = std::string(TEST_DIR) + "/golden/ops/" + golden.name + ".sched",
                       text = print_schedule(compile(golden.scenario));

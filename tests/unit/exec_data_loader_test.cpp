@@ -98,6 +98,28 @@ TEST(DataLoader, sample_numbers_count_through_the_steps_without_gap) {
   EXPECT_EQ(numbers, expected);
 }
 
+// Where every rank of a pipeline has tokens, each has samples of its own; where the first stage alone has, its replicas do.
+TEST(DataLoader, ranks_with_tokens_are_numbered_stage_by_stage) {
+  const auto numbers = [](const char* pipeline, Ids which, std::int64_t expected_ranks) {
+    const Schedule s = compile(parse_scenario(R"({"format": 1, "model": {"family": "gpt", "layers": 3, "hidden": 64, "heads": 4,
+ "vocabulary": 96, "positions": 32}, "mesh": {"pp": 3, "dp": 2}, "batch": {"micro_batches": 2, "micro_batch_size": 4, "sequence_length": 16},
+ "machine": {"preset": "cpu"}})",
+                                              "test.json", {{"pipeline", pipeline}}));
+    EXPECT_EQ(data_shape(s).data_parallel, expected_ranks);
+    EXPECT_EQ(data_shape(s).micro_batch, 4);
+    std::vector<std::int64_t> of;
+    for (const Program& program : s.programs)
+      for (const Buffer& buffer : program.buffers)
+        for (const RankId rank : program.ranks)
+          if (s.name(buffer.name) == name_of(which)) of.push_back(data_parallel_rank(s, rank, which));
+    return of;
+  };
+  for (const Ids which : {Ids::Tokens, Ids::Targets}) {
+    EXPECT_EQ(numbers(R"({"form": "bmtrain"})", which, 6), (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5}));
+    EXPECT_EQ(numbers(R"({"form": "stages"})", which, 2), (std::vector<std::int64_t>{0, 1}));
+  }
+}
+
 TEST(DataLoader, fill_step_lays_micro_batches_one_behind_the_other) {
   const auto text = counting(250);
   const DataLoader loader(text, shape_of(2, 2), 3);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "schedule/base/error.h"
 #include "schedule/ir/liveness.h"
 #include "schedule/ir/text.h"
 #include "schedule/model/flat_storage.h"
@@ -307,6 +308,29 @@ TEST(ReduceType, ABlockIsCastReducedAndItsShardCastBackOnOneLane) {
     if (const auto* reduce = std::get_if<ReduceScatter>(&op.body)) text += fmt::format("RS {} ", name_of(reduce->dtype));
   }
   EXPECT_EQ(text, "fp32>bf16 RS bf16 bf16>fp32 ");
+}
+
+// What form bmtrain of the pipeline does not do is refused with the way out.
+TEST(BmtrainForm, RefusesWhatMixesTheRanksSamplesOrGroups) {
+  Case c;
+  c.pp = 2;
+  c.order = "gpipe";
+  c.zero = R"("level": 3, "reshard": false)";
+  const auto problem = [&](const std::vector<Override>& more) {
+    std::vector<Override> all = {{"pipeline", R"({"form": "bmtrain", "micro_batches": 2})"}};
+    all.insert(all.end(), more.begin(), more.end());
+    try {
+      compiled(c, all);
+    } catch (const InputError& error) {
+      return error.problems()[0].code + ": " + error.problems()[0].help;
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(problem({}), "accepted");
+  EXPECT_EQ(problem({{"model.dropout", "0.1"}}), "PIPELINE: write \"dropout\": 0, or remove \"pipeline\"");
+  EXPECT_EQ(problem({{"recompute.hidden_states", "true"}}), "PIPELINE: write \"hidden_states\": false, or remove \"pipeline\"");
+  EXPECT_EQ(problem({{"optimizer.clip", "1"}, {"zero.shard_ranks", "1"}}), "PIPELINE: remove \"shard_ranks\" or \"clip\"");
+  EXPECT_EQ(problem({{"optimizer.clip", "1"}}), "accepted");
 }
 
 }  // namespace

@@ -155,7 +155,8 @@ TEST(Override, UnknownPathsSuggestTheRightOne) {
   EXPECT_EQ(near.place.line, 0);
   EXPECT_EQ(near.place.pointer, "/batch/micro_batch");
   EXPECT_EQ(near.help, "did you mean batch.micro_batches?");
-  EXPECT_EQ(problem({{"pipeline.microbatches", "16"}}).help, "did you mean batch.micro_batches?");
+  EXPECT_EQ(problem({{"pipelines.microbatches", "16"}}).help, "did you mean pipeline.micro_batches?");
+  EXPECT_EQ(problem({{"batches.microbatches", "16"}}).help, "did you mean batch.micro_batches?");
   EXPECT_EQ(problem({{"mesh.dpx", "16"}}).help, "did you mean mesh.dp?");
   EXPECT_EQ(problem({{"", "16"}}).code, "OVERRIDE");
   EXPECT_EQ(problem({{"...", "16"}}).code, "OVERRIDE");
@@ -222,6 +223,39 @@ TEST(Checks, ImpossibleCombinations) {
   EXPECT_EQ(problem({{"batch.micro_batch_size", "1048576"}, {"batch.micro_batches", "1048576"}}).code, "SIZE");
   EXPECT_EQ(problem({{"cost.forward_us", "[1,2]"}}, kGiven).code, "COST");
   EXPECT_EQ(problem({{"cost.forward_us", "1e9"}, {"batch.micro_batches", "1000000"}}, kGiven).code, "SIZE");
+}
+
+// specs/bmtrain.md 9.2: (B p) mod M == 0, and what else the form does not go with; each with the nearest legal value.
+TEST(Checks, PipelineOfBatches) {
+  const auto refused = [](std::vector<Override> overrides, const std::string& base = kBase) {
+    overrides.insert(overrides.begin(), {{"pipeline.form", "bmtrain"}});
+    return problem(overrides, base);
+  };
+  const Diagnostic odd = refused({{"pipeline.micro_batches", "5"}});  // 4 stages, batches of 4
+  EXPECT_EQ(odd.code, "PIPELINE");
+  EXPECT_EQ(odd.text, "5 micro-batches do not divide the 16 samples of 4 stages with a batch of 4 each");
+  EXPECT_EQ(odd.help, "write \"micro_batches\": 4");
+  EXPECT_EQ(odd.place.pointer, "/pipeline/micro_batches");
+  EXPECT_EQ(refused({{"pipeline.micro_batches", "7"}}).help, "write \"micro_batches\": 8");
+  EXPECT_EQ(refused({{"pipeline.micro_batches", "100"}}).help, "write \"micro_batches\": 16");
+  EXPECT_EQ(refused({{"mesh.pp", "1"}}).help, "write \"pp\": 2, or remove \"pipeline\"");
+  EXPECT_EQ(refused({{"schedule.order", "1f1b"}}).help, "write \"order\": \"gpipe\"");
+  EXPECT_EQ(refused({{"zero.level", "3"}, {"zero.reshard", "true"}}).help, "write \"reshard\": false");
+  EXPECT_EQ(refused({{"recompute.mode", "sqrt"}}).code, "RECOMPUTE");
+  EXPECT_EQ(problem({{"pipeline.micro_batches", "4"}}).help, "write \"form\": \"bmtrain\" beside it, or use batch.micro_batches");
+  EXPECT_EQ(problem({{"schedule.p2p", "grouped"}, {"schedule.metadata", "true"}}).help,
+            "write \"p2p\": \"lanes\", or remove \"metadata\"");
+  EXPECT_EQ(refused({}, kGiven).text, "times of whole stages do not say what embedding and head cost on every rank");
+}
+
+TEST(Checks, PipelineOfBatchesSetsDefaults) {
+  const Scenario s = parse(kBase, {{"pipeline.form", "bmtrain"}, {"zero.level", "3"}});
+  EXPECT_EQ(s.pipeline.micro_batches, 4);
+  EXPECT_EQ(s.order, "gpipe");
+  EXPECT_EQ(s.p2p, P2pMode::Compute);
+  EXPECT_FALSE(s.zero.reshard);
+  EXPECT_EQ(parse(kBase, {{"schedule.order", "gpipe"}, {"pipeline.form", "bmtrain"}, {"schedule.p2p", "lanes"}}).p2p, P2pMode::Lanes);
+  EXPECT_EQ(parse(kBase, {{"pipeline.form", "stages"}}).sha256, parse(kBase).sha256) << "the default changes no digest";
 }
 
 TEST(Checks, MachineAndCostExcludeEachOther) {

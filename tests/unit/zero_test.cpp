@@ -17,8 +17,10 @@ namespace {
 
 using test::compiled;
 using test::load_name;
+using test::may_be_redundant;
 using test::problems_of;
 using test::simulated;
+using test::without_dependency;
 using Case = test::ZeroCase;
 using test::kEveryTwo;
 
@@ -233,21 +235,6 @@ TEST(ZeroProgram, HasNoProblemInAnyCombination) {
               EXPECT_EQ(problems_of(s), "") << zero << " dp " << dp << " pp " << pp << " m " << micro_batches << " " << order << tied;
               EXPECT_EQ(simulated(s).outcome.status, Status::Ok);
             }
-}
-
-Schedule without_dependency(const Schedule& s, std::size_t index) {
-  Schedule out = s;
-  out.deps.erase(out.deps.begin() + static_cast<std::ptrdiff_t>(index));
-  for (std::uint32_t& offset : out.dep_offsets)
-    if (offset > index) --offset;
-  return out;
-}
-
-// Those that guard no data: the accumulation waits for the whole load lane, and so does the first optimizer op; a group waits for what any
-// of its members waits for.
-bool may_be_redundant(const Schedule& s, OpId op) {
-  const auto segment = s.name(s.ops[op.value].label.segment);
-  return segment == "accumulate" || segment == "adam" || s.ops[op.value].group.valid();
 }
 
 TEST(ZeroProgram, EveryDependencyThatGuardsABufferIsMissed) {
