@@ -207,9 +207,6 @@ void refuse_in_bmtrain_form(ScenarioReading& r) {
   if (s.hidden_states)
     report(r, "PIPELINE", anchor(r, "recompute", "hidden_states"), "form \"bmtrain\" returns the last hidden state alone",
            "write \"hidden_states\": false, or remove \"pipeline\"");
-  if (s.clip > 0 && s.zero.shard_ranks > 0)
-    report(r, "PIPELINE", anchor(r, "zero", "shard_ranks"), "form \"bmtrain\" cuts ends and layers into shard groups that differ: no one norm spans them",
-           "remove \"shard_ranks\" or \"clip\"");
 }
 
 // specs/bmtrain.md 9.2 and 9.3.
@@ -247,6 +244,10 @@ void check_zero(ScenarioReading& r) {
     report(r, "ZERO", anchor(r, "zero", "reduce"), "level 1 keeps whole gradients and reduces them once a step",
            "write \"reduce\": \"step\", or \"level\": 2");
   const std::int64_t dp = axis_size(r, "dp"), shard = zero.shard_ranks;
+  if (zero.level > 0 && shard > 0 && r.scenario.clip > 0 && r.scenario.pipeline.form == PipelineForm::Bmtrain)
+    report(r, "CONFLICT", anchor(r, "zero", "shard_ranks"),
+           "the norm of clipped gradients counts every piece once, and in form bmtrain layers and ends would have other shard groups",
+           "remove \"shard_ranks\", or \"clip\"");
   if (zero.level == 0 || shard == 0 || dp % shard == 0) return;
   std::int64_t nearest = std::min(shard, dp);
   while (dp % nearest != 0) --nearest;

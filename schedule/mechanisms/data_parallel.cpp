@@ -65,7 +65,8 @@ class DataParallel : public Mechanism {
     const Scenario& scenario = *program.plan.scenario;
     ReduceCast cast(scenario, lane_, {Phase::Update, program.ids.data_parallel, -1, bucket.members.front().chunk, -1, -1});
     Op op;
-    op.body = AllReduce{bucket.comm, scenario.reduce, Bytes(bucket.bytes.value / size_of(scenario.gradient) * size_of(scenario.reduce))};
+    op.body =
+        AllReduce{bucket.comm, scenario.reduce, Bytes(bucket.bytes.value / size_of(scenario.gradient) * size_of(scenario.reduce))};
     op.lane = lane_;
     op.label = cast.label();
     std::vector<Access> accesses;

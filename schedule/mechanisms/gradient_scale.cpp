@@ -7,9 +7,9 @@
 //            an overflow does not hold back)
 //   scale    every gradient group times the factor, in place
 //
-// A piece that several ranks hold counts once. The all-reduce spans pp alone when nothing is sharded, else pp and one shard group; of whole
-// ends (zero.ends, or the ends on every stage of form bmtrain) the squares are summed apart and divided by the number of their copies
-// there. The copy of a tied table counts with the embedding. Everything runs on the compute lane (specs/bmtrain.md 8).
+// A piece that several ranks hold counts once. Copies over dp: the all-reduce spans pp alone when nothing is sharded, else pp and one shard
+// group; embedding and head that are whole on several of its ranks (zero.ends, or a pipeline of batches) are summed apart and divided by
+// the number of their copies. The copy of a tied table counts with the embedding. Everything runs on the compute lane (specs/bmtrain.md 8).
 #include "schedule/mechanisms/all.h"
 #include "schedule/model/optimizer_work.h"
 
@@ -72,17 +72,13 @@ class GradientScale : public Mechanism {
     fill_ = builder.name("fill"), norm_ = builder.name("norm");
     builder.constant("clip", scenario_.clip);
     Layout layout{"norm", {{"distinct", DType::Fp32, {1}, Bytes(0)}}};
-    const std::int64_t copies = copies_of_ends(plan);
-    copies_ = copies > 1;
+    const bool whole = !plan.sharded(SegmentKind::Head);
+    copies_ = whole && (shards_ || plan.ends_everywhere());
     if (copies_) layout.tensors.push_back({"copied", DType::Fp32, {1}, Bytes(size_of(DType::Fp32))});
-    if (copies_) builder.constant("norm_copies", static_cast<double>(copies));
+    const std::int64_t over_dp = shards_ ? plan.shard_ranks(SegmentKind::Attention) : 1;
+    const std::int64_t over_pp = plan.ends_everywhere() ? axis_size(scenario_.mesh, "pp") : 1;
+    if (copies_) builder.constant("norm_copies", static_cast<double>(over_dp * over_pp));
     norm_layout_ = builder.layout(std::move(layout));
-  }
-
-  // Of whole ends, among the ranks of the all-reduce: over the shard group, and in form bmtrain over the stages.
-  std::int64_t copies_of_ends(const Plan& plan) const {
-    if (plan.sharded(SegmentKind::Head)) return 1;
-    return (shards_ ? plan.shard_ranks(SegmentKind::Attention) : 1) * (plan.ends_everywhere() ? axis_size(scenario_.mesh, "pp") : 1);
   }
 
   static OpId compute(NameId what, std::int32_t chunk, const Work& work, const std::vector<Access>& accesses, ProgramContext& program) {

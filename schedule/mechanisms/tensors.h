@@ -20,7 +20,7 @@ struct SharedIds {
   NameId adam, data_parallel, tied, fill, accumulate, down, up;
   std::array<LayoutId, 4> hidden;             // [SegmentKind]: the tensor at its boundaries
   LayoutId ids, loss, loss_scale;
-  LayoutId random;  // of a saved random state; none: nothing is drawn again
+  LayoutId random;                            // of a saved random state; none: nothing is drawn again
 };
 SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder);
 

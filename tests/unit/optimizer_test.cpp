@@ -329,7 +329,7 @@ TEST(BmtrainForm, RefusesWhatMixesTheRanksSamplesOrGroups) {
   EXPECT_EQ(problem({}), "accepted");
   EXPECT_EQ(problem({{"model.dropout", "0.1"}}), "PIPELINE: write \"dropout\": 0, or remove \"pipeline\"");
   EXPECT_EQ(problem({{"recompute.hidden_states", "true"}}), "PIPELINE: write \"hidden_states\": false, or remove \"pipeline\"");
-  EXPECT_EQ(problem({{"optimizer.clip", "1"}, {"zero.shard_ranks", "1"}}), "PIPELINE: remove \"shard_ranks\" or \"clip\"");
+  EXPECT_EQ(problem({{"optimizer.clip", "1"}, {"zero.shard_ranks", "1"}}), "CONFLICT: remove \"shard_ranks\", or \"clip\"");
   EXPECT_EQ(problem({{"optimizer.clip", "1"}}), "accepted");
 }
 
