@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -37,6 +38,35 @@ std::string loss_lines(const std::vector<double>& losses) {
     }
     text += fmt::format("    step {:<4} loss {:.6f}\n", i + 1, std::isnan(losses[i]) ? std::fabs(losses[i]) : losses[i]);  // no "-nan"
   }
+  return text;
+}
+
+constexpr std::size_t kFigures = 4;  // of an inspected micro-batch: mean, deviation, least, largest
+
+// The figures of one layer's input over its micro-batches: means of the first two, the extremes.
+std::array<double, kFigures> over_micro_batches(const std::vector<float>& all) {
+  std::array<double, kFigures> sum = {0, 0, all[2], all[3]};
+  const double groups = static_cast<double>(all.size() / kFigures);
+  for (std::size_t i = 0; i + kFigures <= all.size(); i += kFigures) {
+    sum[0] += static_cast<double>(all[i]) / groups, sum[1] += static_cast<double>(all[i + 1]) / groups;
+    sum[2] = std::min(sum[2], static_cast<double>(all[i + 2])), sum[3] = std::max(sum[3], static_cast<double>(all[i + 3]));
+  }
+  return sum;
+}
+
+std::string hidden_lines(const NamedValues& hidden) {
+  constexpr std::size_t kMost = 16;
+  std::string text;
+  std::size_t shown = 0;
+  for (std::size_t layer = 0; layer < hidden.size() && shown < kMost; ++layer) {
+    const auto found = hidden.find(fmt::format("layers.{}.input", layer));
+    if (found == hidden.end() || found->second.size() < kFigures) continue;
+    const auto [mean, deviation, least, largest] = over_micro_batches(found->second);
+    text += fmt::format("  {:<14} mean {:.3g}, deviation {:.3g}, {:.3g} to {:.3g}\n", fmt::format("input of L{}", layer), mean, deviation, least,
+                        largest);
+    ++shown;
+  }
+  if (hidden.size() > shown) text += fmt::format("  {} more layers: --format json has all\n", hidden.size() - shown);
   return text;
 }
 
@@ -95,6 +125,11 @@ std::string execution_json(const ExecutionRun& run, JsonLayout layout) {
                      {"workspace_peak_bytes", run.result.workspace_peak}};
   json["facts"] = Json::object();
   for (const RunFact& fact : run.result.facts) json["facts"][fact.name] = fact.value;
+  for (const auto& [name, figures] : run.result.hidden) {
+    if (figures.size() < kFigures) continue;
+    const auto [mean, deviation, least, largest] = over_micro_batches(figures);
+    json["hidden"][name] = {{"mean", number(mean)}, {"deviation", number(deviation)}, {"least", number(least)}, {"largest", number(largest)}};
+  }
   json["check"] = run.check ? check_json(*run.check) : Json(nullptr);
   json["environment"] = Json::parse(run.result.environment_json, nullptr, false);
   for (const ProcessNote& process : run.result.processes)
@@ -126,6 +161,7 @@ std::string execution_card(const ExecutionRun& run, const Session& session) {
                                                   : fmt::format("{}", fact.value);
     text += fmt::format("  {:<14} {}\n", fact.label, value);
   }
+  text += hidden_lines(run.result.hidden);
   if (run.check)
     text += fmt::format("  check          {} ({} gradients; loss differs by {:.1e}; largest share of the allowance {:.3g}: {})\n",
                         run.check->holds ? "equal to the plain model" : "DIFFERS from the plain model", run.check->tensors,

@@ -79,6 +79,9 @@ struct ExecutionResult {
   // Of the run's first repetition, warm-up or not, as the optimizer takes them: summed over micro-batches and data-parallel ranks, of the mean
   // loss, without the loss scale, clipped. Of a tensor that several ranks hold, the one of the lowest.
   NamedValues gradients;
+  // Of the first repetition, where hidden states are inspected: "layers.3.input" -> mean, deviation, least and largest value, of all
+  // micro-batches of a step in sample order.
+  NamedValues hidden;
   std::vector<NamedValues> parameters;  // [simulated rank] after the last repetition; the plain model leaves it empty
   std::string environment_json;   // switches in force, library versions, thread counts
   // [space][simulated rank][local op]: IR bytes allocated between the op's allocations and drops, first measured step; from the allocator.

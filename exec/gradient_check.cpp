@@ -53,6 +53,15 @@ void compare_losses(GradientCheck& check, const std::vector<double>& run, const 
   }
 }
 
+// Figures of the layers' inputs, relative to their norm.
+void compare_hidden(GradientCheck& check, const NamedValues& run, const NamedValues& plain, double allowed) {
+  if (run.size() != plain.size()) check.problem = fmt::format("{} hidden states against {} of the plain model", run.size(), plain.size());
+  for (const auto& [name, figures] : run) {
+    const auto target = plain.find(name);
+    if (target != plain.end()) note(check, name, use_of(distance(figures, target->second), allowed * norm(target->second)));
+  }
+}
+
 template <class Allowance>
 void compare_tensors(GradientCheck& check, const Schedule& schedule, const NamedValues& run, const NamedValues& target,
                      Allowance allowance) {
@@ -84,6 +93,7 @@ GradientCheck check_against_plain(const Schedule& schedule, const ExecutionResul
   GradientCheck check;
   const double total = norm(plain.gradients);
   compare_losses(check, run.losses, plain.losses, wider * kLoss);
+  compare_hidden(check, run.hidden, plain.hidden, wider * kRelative);
   compare_tensors(check, schedule, run.gradients, plain.gradients,
                   [&](const std::string&, const Values& g0) { return wider * kRelative * std::max(norm(g0), kSmall * total); });
   return judged(check);
@@ -94,6 +104,7 @@ GradientCheck check_against_plain_16bit(const Schedule& schedule, const Executio
   GradientCheck check;
   const double total = norm(reference.gradients);
   compare_losses(check, run.losses, reference.losses, kLoss16);
+  compare_hidden(check, run.hidden, reference.hidden, kLoss16);
   compare_tensors(check, schedule, run.gradients, reference.gradients, [&](const std::string& name, const Values& g0) {
     const auto own = plain.gradients.find(name);
     const double theirs = own == plain.gradients.end() ? 0 : distance(own->second, g0);

@@ -1,8 +1,9 @@
 // Are the gradients and losses of an execution those of the plain model?
 //   fp32:  per tensor |g - g0| <= 1e-5 * max(|g0|, 1e-3 * norm of all gradients), Euclidean norms (element-wise is meaningless: some
 //          gradients, a key bias for one, are zero in theory); losses within 1e-6, relative.
+//          Where hidden states are inspected, the figures of each within 1e-5 of their norm.
 //   16-bit: per tensor the distance to the fp32 plain model is at most twice that of the plain model in the same type (plus the fp32
-//          bound); losses within 1e-2 of the fp32 plain model's, relative.
+//          bound); losses and hidden states within 1e-2 of the fp32 plain model's, relative.
 // A tied head's copy is compared with the embedding's gradient. A NaN, a tensor that one side lacks, and runs without gradients never pass.
 #pragma once
 

@@ -121,6 +121,7 @@ Json recompute_json(const Scenario& s) {
   constexpr const char* kNames[] = {"none", "full", "every", "sqrt"};
   Json out = {{"mode", kNames[static_cast<std::size_t>(s.recompute)]}};
   if (s.recompute == RecomputeMode::Every) out["every"] = s.recompute_every;
+  if (s.hidden_states) out["hidden_states"] = true;
   return out;
 }
 

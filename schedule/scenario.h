@@ -80,6 +80,7 @@ struct Scenario {
   std::vector<std::int64_t> warm_up;          // schedule.warm_up: forwards before the first backward per rank (1f1b only); empty = default
   RecomputeMode recompute = RecomputeMode::None;
   std::int64_t recompute_every = 1;           // Every: layers of a group that keeps only its first input
+  bool hidden_states = false;                 // the inputs of all layers are returned as one stack, and inspected
   ZeroOptions zero;
   OptimizerKind optimizer = OptimizerKind::Adam;
   bool offload = false;                       // the optimizer's states and steps are the host's

@@ -198,6 +198,17 @@ std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
   return whole;
 }
 
+// What form bmtrain does not do: a layer's micro-batch holds samples of several ranks there.
+void refuse_in_bmtrain_form(ScenarioReading& r) {
+  const Scenario& s = r.scenario;
+  if (s.model.dropout > 0)
+    report(r, "PIPELINE", anchor(r, "model", "dropout"), "dropout in form \"bmtrain\": masks are drawn by sample, and a micro-batch mixes ranks'",
+           "write \"dropout\": 0, or remove \"pipeline\"");
+  if (s.hidden_states)
+    report(r, "PIPELINE", anchor(r, "recompute", "hidden_states"), "form \"bmtrain\" returns the last hidden state alone",
+           "write \"hidden_states\": false, or remove \"pipeline\"");
+}
+
 // specs/bmtrain.md 9.2 and 9.3.
 void check_pipeline(ScenarioReading& r) {
   const Scenario& s = r.scenario;
@@ -221,6 +232,7 @@ void check_pipeline(ScenarioReading& r) {
   if (s.given)
     report(r, "PIPELINE", anchor(r, "cost", "model"), "times of whole stages do not say what embedding and head cost on every rank",
            "write \"machine\" instead of \"cost\"");
+  refuse_in_bmtrain_form(r);
 }
 
 void check_zero(ScenarioReading& r) {
@@ -250,6 +262,9 @@ void check_recompute(ScenarioReading& r) {
     report(r, "RECOMPUTE", anchor(r, "recompute", "mode"),
            fmt::format("the sqrt list with {} pipeline stages: it is one list over all layers", stages),
            "write \"mode\": \"full\" or \"every\", or \"pp\": 1");
+  if (s.recompute == RecomputeMode::Sqrt && s.hidden_states)
+    report(r, "RECOMPUTE", anchor(r, "recompute", "hidden_states"), "the sqrt list keeps no input of the layers without a slot to return",
+           "write \"mode\": \"full\", or remove \"hidden_states\"");
   if (s.recompute == RecomputeMode::Every && s.recompute_every > s.model.layers)
     report(r, "RECOMPUTE", anchor(r, "recompute", "every"),
            fmt::format("groups of {} layers, but the model has {}", s.recompute_every, s.model.layers),

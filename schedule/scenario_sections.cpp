@@ -223,6 +223,7 @@ void read_small_sections(ScenarioReading& r) {
   const JsonObject recompute = r.section("recompute");
   r.scenario.recompute = kModes[recompute.choice("mode", {"none", "full", "every", "sqrt"}).value_or(0)];
   r.scenario.recompute_every = recompute.integer("every", {1, 10000}).value_or(1);
+  r.scenario.hidden_states = recompute.boolean("hidden_states").value_or(false);
   if (recompute.has("every") != (r.scenario.recompute == RecomputeMode::Every))
     r.problems.error_at_key("CONFLICT", recompute.has("every") ? *recompute.find("every") : *recompute.find("mode"),
                             "\"mode\": \"every\" and \"every\" belong together",

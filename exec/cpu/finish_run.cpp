@@ -248,15 +248,17 @@ ExecutionResult Assembly::result(Outcome outcome, std::uint64_t ops) {
   for (RankPart& part : parts_) move_times(part, [&](SimTime t) { return t - shift; });
   add_times(trace);
   if (trace.outcome.status == Status::Ok) result.losses = losses();
-  std::vector<TensorShares> gradients;
+  std::vector<TensorShares> gradients, hidden;
   for (RankPart& part : parts_) {
     trace.spans.insert(trace.spans.end(), part.spans.begin(), part.spans.end());
     trace.samples.insert(trace.samples.end(), part.samples.begin(), part.samples.end());
     trace.peaks.insert(trace.peaks.end(), part.peaks.begin(), part.peaks.end());
     for (std::size_t s = 0; s < kSpaces; ++s) result.allocated[s].push_back(part.allocated[s]);
     gradients.push_back(std::move(part.gradients));
+    hidden.push_back(std::move(part.hidden));
   }
   result.gradients = whole_tensors(gradients);
+  result.hidden = whole_tensors(hidden);
   result.parameters = parameters();
   return result;
 }

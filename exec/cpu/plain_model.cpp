@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "exec/cpu/data_loader.h"
 #include "exec/ops/compute.h"
@@ -37,7 +38,8 @@ struct ModelFacts {
   std::int64_t heads = 0, layers = 0;
   bool optimizer = false, master = false, overflow_check = false;
   double dropout = 0;
-  bool drops_probabilities = false;
+  bool drops_probabilities = false, inspects = false;
+  std::int64_t micro_batch = 1;
   std::optional<double> clip;
   double loss_scale = 1, loss_scale_factor = 1, loss_scale_steps = 1e18;  // without loss scaling: 1 for ever
 };
@@ -70,6 +72,7 @@ ModelFacts facts_of(const Schedule& schedule) {
     return std::any_of(schedule.ops.begin(), schedule.ops.end(), [&](const Op& op) { return schedule.name(op.label.segment) == segment; });
   };
   facts.optimizer = has_op("adam"), facts.overflow_check = has_op("check");
+  facts.inspects = has_op("inspect"), facts.micro_batch = data_shape(schedule).micro_batch;
   facts.dropout = schedule.constant("dropout").value_or(0);
   facts.clip = schedule.constant("clip");
   facts.loss_scale = schedule.constant("loss_scale").value_or(1);
@@ -96,6 +99,8 @@ class PlainModel {
   bool prepare_gradients();
   void adam_step();
   NamedValues gradient_values() const;
+  // Of the inputs of layers, in the order of samples, since the last call; empty: they are not inspected.
+  NamedValues take_hidden() { return std::exchange(hidden_, {}); }
   bool has_optimizer() const { return facts_.optimizer; }
 
  private:
@@ -113,12 +118,14 @@ class PlainModel {
   at::Tensor attention(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const;
   at::Tensor mlp(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const;
   at::Tensor loss(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample) const;
+  void inspect(const std::string& name, const at::Tensor& x) const;
 
   ModelFacts facts_;
   std::map<std::string, Parameter> parameters_;
   std::uint64_t seed_ = 1;
   std::int64_t step_ = 0;  // that Adam has made
   double scale_ = 1, good_steps_ = 0;
+  mutable NamedValues hidden_;
 };
 
 // With a master copy the values are drawn in fp32 and rounded to the compute type.
@@ -202,6 +209,7 @@ at::Tensor PlainModel::loss(const at::Tensor& tokens, const at::Tensor& targets,
   if (has("embed.position.weight")) x = x + at::embedding(at("embed.position.weight"), at::arange(tokens.size(1), at::kLong));
   x = dropout(masks("embed", first_sample), x);
   for (std::int64_t layer = 0; layer < facts_.layers; ++layer) {
+    inspect(fmt::format("layers.{}.input", layer), x);
     x = attention(fmt::format("layers.{}.attn", layer), x, first_sample);
     x = mlp(fmt::format("layers.{}.mlp", layer), x, first_sample);
   }
@@ -210,13 +218,25 @@ at::Tensor PlainModel::loss(const at::Tensor& tokens, const at::Tensor& targets,
   return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), targets.reshape({-1}));
 }
 
+// By micro-batches of the schedule.
+void PlainModel::inspect(const std::string& name, const at::Tensor& x) const {
+  if (!facts_.inspects) return;
+  for (const at::Tensor& part : x.detach().to(at::kDouble).split(facts_.micro_batch)) {
+    const double mean = part.mean().item<double>(), squares = (part - mean).square().sum().item<double>();
+    const double deviation = std::sqrt(squares / static_cast<double>(part.numel() - 1));
+    for (const double figure : {mean, deviation, part.min().item<double>(), part.max().item<double>()})
+      hidden_[name].push_back(static_cast<float>(figure));
+  }
+}
+
 double PlainModel::gradients(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample) {
   torch::autograd::variable_list leaves;
   for (auto& [name, parameter] : parameters_) {
     leaves.push_back(parameter.value);
     parameter.gradient = at::zeros_like(parameter.weight);
   }
-  const std::int64_t samples = tokens.size(0), at_once = std::max<std::int64_t>(1, kTokensAtOnce / tokens.size(1));
+  const std::int64_t samples = tokens.size(0), micro_batch = facts_.micro_batch;
+  const std::int64_t at_once = std::max<std::int64_t>(1, kTokensAtOnce / tokens.size(1) / micro_batch) * micro_batch;
   double mean = 0;
   for (std::int64_t first = 0; first < samples; first += at_once) {
     const std::int64_t count = std::min(at_once, samples - first);
@@ -303,6 +323,8 @@ ExecutionResult run_plain_model(const Schedule& schedule, const ExecuteOptions& 
     const double loss =
         model.gradients(batch_ids(loader, step, Ids::Tokens), batch_ids(loader, step, Ids::Targets), sample_number(shape, step, 0, 0, 0));
     if (step >= options.warm_up) result.losses.push_back(loss);
+    const NamedValues hidden = model.take_hidden();
+    if (step == 0) result.hidden = hidden;
     const bool finite = model.prepare_gradients();
     if (step == 0 && options.keep_gradients) result.gradients = model.gradient_values();
     if (model.has_optimizer() && finite) model.adam_step();

@@ -55,6 +55,7 @@ BoundAccess RankMemory::bind(const Access& access) const {
   bound.part = access.part;
   bound.mode = access.mode;
   bound.category = buffer.category;
+  bound.space = buffer.space;
   return bound;
 }
 

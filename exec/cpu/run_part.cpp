@@ -84,7 +84,7 @@ std::string pack(const RankPart& part) {
   for (const auto& of_space : part.allocated) out.values(of_space);
   out.value(static_cast<std::uint64_t>(part.losses.size()));
   for (const auto& step : part.losses) out.values(step);
-  out.shares(part.gradients);
+  out.shares(part.gradients), out.shares(part.hidden);
   out.value(static_cast<std::uint64_t>(part.parameters.size()));
   for (const auto& [buffer, shares] : part.parameters) out.value(buffer), out.shares(shares);
   return out.take();
@@ -97,7 +97,7 @@ RankPart unpack_rank_part(const std::string& packed) {
   part.spans = in.values<Span>(), part.samples = in.values<MemorySample>(), part.peaks = in.values<MemoryPeak>();
   for (auto& of_space : part.allocated) of_space = in.values<std::int64_t>();
   for (auto left = in.value<std::uint64_t>(); left > 0; --left) part.losses.push_back(in.values<float>());
-  part.gradients = in.shares();
+  part.gradients = in.shares(), part.hidden = in.shares();
   for (auto left = in.value<std::uint64_t>(); left > 0; --left) {
     const auto buffer = in.value<std::uint32_t>();
     part.parameters.emplace(buffer, in.shares());

@@ -20,7 +20,7 @@ struct RankPart {
   std::vector<MemoryPeak> peaks;
   std::array<std::vector<std::int64_t>, kSpaces> allocated;  // [space][op]
   std::vector<std::vector<float>> losses;                    // [step, warm-up too][op that writes a loss]
-  TensorShares gradients;
+  TensorShares gradients, hidden;
   std::map<std::uint32_t, TensorShares> parameters;  // [buffer] what it holds
 };
 

@@ -44,6 +44,7 @@ TrainingState::TrainingState(const Schedule& schedule, const Matching& matching,
       loader_(options.text, data_shape(schedule), options.seed, options.text_name),
       losses_(matching.ranks.size()),
       gradients_(matching.ranks.size()),
+      hidden_(matching.ranks.size()),
       ranges_(schedule, matching),
       skipped_(matching.ranks.size()) {
   for (const Program& p : schedule.programs)
@@ -206,6 +207,7 @@ void TrainingState::after_op(std::uint32_t rank, std::uint32_t step, std::uint32
 
 // Without an optimizer the gradients stand in their resident buffers at the end of the step.
 void TrainingState::end_step(std::uint32_t rank, std::uint32_t step) {
+  if (step == 0) read_hidden_states(rank);
   if (!captures(step)) return;
   const std::lock_guard lock(gradient_mutex_);
   if (!gradients_[rank].empty()) return;
@@ -215,6 +217,27 @@ void TrainingState::end_step(std::uint32_t rank, std::uint32_t step) {
     const bool gradient = buffer.category == Category::Gradient || buffer.category == Category::GradientShard;
     if (!buffer.resident || !gradient || !buffer.layout.valid()) continue;
     read_shares(rank, schedule_.layouts[buffer.layout.value], ranges_.of(rank, buffer, {}), memories_[rank].resident(b), gradients_[rank]);
+  }
+}
+
+// Figures of the rank's micro-batches, into their places among those of all replicas.
+void TrainingState::read_hidden_states(std::uint32_t rank) {
+  const Program& p = program(rank);
+  const std::int64_t replica = schedule_.mesh.coordinate(matching_.ranks[rank].rank, "dp");
+  for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
+    const Buffer& buffer = p.buffers[b];
+    if (!buffer.resident || !buffer.layout.valid() || schedule_.layouts[buffer.layout.value].name != "hidden.figures") continue;
+    for (const TensorSpec& tensor : schedule_.layouts[buffer.layout.value].tensors) {
+      const std::int64_t micro_batches = tensor.shape.at(0), figures = tensor.shape.at(1);
+      std::vector<float> all(static_cast<std::size_t>(micro_batches * figures));
+      memories_[rank].source().read(reinterpret_cast<std::byte*>(all.data()), memories_[rank].resident(b) + tensor.offset.value,
+                                    tensor.bytes().value);
+      for (std::int64_t mb = 0; mb < micro_batches; ++mb) {
+        const auto first = all.begin() + mb * figures;
+        hidden_[rank].add(tensor.name, micro_batches * loader_.shape().data_parallel * figures,
+                          (mb * loader_.shape().data_parallel + replica) * figures, {first, first + figures});
+      }
+    }
   }
 }
 
@@ -235,6 +258,7 @@ void TrainingState::read_shares(std::uint32_t rank, const Layout& layout, ByteRa
 void TrainingState::fill_part(std::uint32_t rank, RankPart& part) const {
   part.losses = losses_[rank].steps;
   part.gradients = gradients_[rank];
+  part.hidden = hidden_[rank];
   if (!options_.keep_gradients) return;
   const Program& p = program(rank);
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {

@@ -54,6 +54,7 @@ class TrainingState {
   std::optional<std::uint32_t> loss_scale_buffer(std::uint32_t rank) const;
   std::array<float, 3> loss_scale(std::uint32_t rank, std::uint32_t buffer) const;  // scale, good steps, skipped steps
   void set_up_loss_scale();
+  void read_hidden_states(std::uint32_t rank);
   bool captures(std::uint32_t step) const { return options_.keep_gradients && step == 0; }
 
   const Schedule& schedule_;
@@ -63,7 +64,7 @@ class TrainingState {
   DataLoader loader_;
   std::vector<RankLosses> losses_;
   std::mutex gradient_mutex_;
-  std::vector<TensorShares> gradients_;  // [rank]
+  std::vector<TensorShares> gradients_, hidden_;  // [rank]
   HeldRanges ranges_;
   std::int64_t earlier_steps_ = 0;  // of the checkpoint that was loaded
   mutable std::mutex skipped_mutex_;

@@ -47,6 +47,7 @@ constexpr Row kRows[] = {
     {"accumulate", Phase::None, accumulate},
     {"check", Phase::None, check_finite},
     {"decide", Phase::None, decide},
+    {"inspect", Phase::None, inspect},
     {"norm", Phase::Update, add_squares},
     {"factor", Phase::Update, scale_factor},
     {"rescale", Phase::Update, rescale},
@@ -64,7 +65,7 @@ SegmentFunction function_of(const Schedule& schedule, OpId op, const Operands& o
     if (row.phase == part.phase && row.segment == schedule.name(part.segment)) return row.run;
   }
   operands.fail(fmt::format("no layer does phase {} of segment {}", name_of(part.phase), schedule.name(part.segment)),
-                "segments: embed, attn, mlp, head (F, R, B, I, W), adam, norm, factor, rescale, scale (U), fill, accumulate, check and decide");
+                "segments: embed, attn, mlp, head (F, R, B, I, W), adam, norm, factor, rescale, scale (U), fill, accumulate, check, decide and inspect");
 }
 
 // A text of the BLAS that LibTorch is linked with; empty when it is not OpenBLAS.

@@ -20,6 +20,7 @@ struct BoundAccess {
   AccessMode mode = AccessMode::Read;
   Category category = Category::Other;
   bool shard = false;  // the buffer is one shard of the layout (Buffer::shard)
+  Space space = Space::Device;
 };
 
 // What an op needs to know of the whole step.

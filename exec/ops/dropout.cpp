@@ -1,6 +1,7 @@
+#include "exec/ops/dropout.h"
+
 #include <ATen/ATen.h>
 
-#include "exec/ops/dropout.h"
 #include "exec/ops/random_words.h"
 
 namespace steptwin {

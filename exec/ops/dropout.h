@@ -1,6 +1,6 @@
-// Masks of dropout, one byte an element: 1 keeps it. A mask depends on (seed, step, place in the model, sample, element) alone, by the sample's
-// number in the run, which counts over steps; so however a batch is split over micro-batches and ranks, the same elements are dropped.
-// By LibTorch's integer functions: the same bits on every device. A .cpp file that includes this header includes ATen first.
+// Masks of dropout, one byte an element: 1 keeps it. A mask depends on (seed, step, place in the model, sample, element) alone, by the
+// sample's number in the run, which counts over steps; so however a batch is split over micro-batches and ranks, the same elements are
+// dropped. By LibTorch's integer functions: the same bits on every device. A .cpp file that includes this header includes ATen first.
 #pragma once
 
 #include <cstdint>

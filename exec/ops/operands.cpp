@@ -90,8 +90,14 @@ MaskState Operands::masks_of_forward() const {
   return {mask_key(place, step_.seed), step_.first_sample + micro_batch * step_.micro_batch_distance};
 }
 
-MaskState Operands::masks_in(const BoundAccess& state) const {
+// The issuing thread reads and writes it.
+void Operands::require_state(const BoundAccess& state) const {
   if (state.bytes != kStateBytes) fail(fmt::format("a random state of {} bytes", state.bytes));
+  if (step_.device >= 0 && state.space == Space::Device) fail("a random state in device memory", "declare its buffer pageable");
+}
+
+MaskState Operands::masks_in(const BoundAccess& state) const {
+  require_state(state);
   MaskState masks;
   std::memcpy(&masks.key, state.data, sizeof masks.key);
   std::memcpy(&masks.first_sample, state.data + sizeof masks.key, sizeof masks.first_sample);
@@ -99,7 +105,7 @@ MaskState Operands::masks_in(const BoundAccess& state) const {
 }
 
 void Operands::save_masks(const MaskState& masks, const BoundAccess& state) const {
-  if (state.bytes != kStateBytes) fail(fmt::format("a random state of {} bytes", state.bytes));
+  require_state(state);
   std::memcpy(state.data, &masks.key, sizeof masks.key);
   std::memcpy(state.data + sizeof masks.key, &masks.first_sample, sizeof masks.first_sample);
 }

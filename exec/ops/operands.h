@@ -59,6 +59,7 @@ class Operands {
 
  private:
   const BoundAccess* next();
+  void require_state(const BoundAccess& state) const;
   const BoundAccess& take(const char* what, AccessMode mode);
   struct Found {
     const BoundAccess* operand = nullptr;

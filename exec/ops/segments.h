@@ -31,6 +31,7 @@ void adam(Operands& operands);  // adam.cpp, no torch
 void fill(Operands& operands);        // zeros
 void check_finite(Operands& operands);  // flag = 1 where a gradient is not finite
 void decide(Operands& operands);        // ok = 1 - flag
+void inspect(Operands& operands);       // mean, deviation, least, largest of every hidden state of a stack
 void add_squares(Operands& operands);   // sum of squares of gradients, without the loss scale
 void scale_factor(Operands& operands);  // of clipping and the loss scale
 void rescale(Operands& operands);       // the next step's loss scale

@@ -37,6 +37,18 @@ void decide(Operands& operands) {
   operands.finish();
 }
 
+void inspect(Operands& operands) {
+  const at::Tensor stack = tensor_at(operands, operands.only_tensor(operands.read("hidden states")));
+  const BoundAccess& access = operands.update("figures");
+  const std::int64_t micro_batch = operands.part().micro_batch, layers = stack.size(0);
+  const at::Tensor figures = flat_tensor(operands, access).view({layers, -1, 4});
+  for (std::int64_t layer = 0; layer < layers; ++layer) {
+    const at::Tensor state = to_fp32(stack[layer]).flatten();
+    figures[layer][micro_batch].copy_(at::stack({state.mean(), state.std(true), state.min(), state.max()}));
+  }
+  operands.finish();
+}
+
 void add_squares(Operands& operands) {
   at::Tensor gradient = to_fp32(flat_tensor(operands, operands.read("G")));
   if (operands.next_is(AccessMode::Read)) gradient = gradient / flat_tensor(operands, operands.read("scale"))[0];

@@ -19,6 +19,8 @@ bool tied_embedding_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_tied_embedding(const Plan& plan, ScheduleBuilder& builder);
 bool overflow_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_overflow(const Plan& plan, ScheduleBuilder& builder);
+bool hidden_states_active(const Plan& plan);
+std::unique_ptr<Mechanism> make_hidden_states(const Plan& plan, ScheduleBuilder& builder);
 bool gradient_scale_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_gradient_scale(const Plan& plan, ScheduleBuilder& builder);
 bool optimizer_active(const Plan& plan);

@@ -1,15 +1,15 @@
 // Between the reductions and the optimizer: the gradients' common norm is held to a limit (clip), and the loss scale is divided out again.
 //
 //   norm     a kernel per gradient group adds its sum of squares into the rank's own, of gradients without the loss scale
-//   reduce   one fp32 all-reduce (sum) over the ranks that hold distinct pieces; the host reads the result, as BMTrain's clip_grad_norm does
-//   factor   min(1, clip / (norm + 1e-6)) / loss scale
-//   rescale  the loss scale of the next step: divided by its factor on overflow, multiplied behind so many good steps (the one op here that
+//   reduce   one fp32 all-reduce (sum) over the ranks that hold distinct pieces; the host reads the result, as BMTrain's clip_grad_norm
+//   does factor   min(1, clip / (norm + 1e-6)) / loss scale rescale  the loss scale of the next step: divided by its factor on overflow,
+//   multiplied behind so many good steps (the one op here that
 //            an overflow does not hold back)
 //   scale    every gradient group times the factor, in place
 //
 // A piece that several ranks hold counts once. Copies over dp: the all-reduce spans pp alone when nothing is sharded, else pp and one shard
-// group; embedding and head that are whole on several of its ranks (zero.ends, or a pipeline of batches) are summed apart and divided by the
-// number of their copies. The copy of a tied table counts with the embedding. Everything runs on the compute lane (specs/bmtrain.md 8).
+// group; embedding and head that are whole on several of its ranks (zero.ends, or a pipeline of batches) are summed apart and divided by
+// the number of their copies. The copy of a tied table counts with the embedding. Everything runs on the compute lane (specs/bmtrain.md 8).
 #include "schedule/mechanisms/all.h"
 #include "schedule/model/optimizer_work.h"
 
@@ -93,7 +93,8 @@ class GradientScale : public Mechanism {
   static void each_segment(ProgramContext& program, Visitor visit) {
     for (std::size_t chunk = 0; chunk < program.tensors.homes.size(); ++chunk) {
       const StagePlan& stage = program.stage(static_cast<std::int32_t>(chunk));
-      for (std::size_t k = 0; k < stage.segments.size(); ++k) visit(static_cast<std::int32_t>(chunk), stage.segments[k], program.tensors.homes[chunk][k]);
+      for (std::size_t k = 0; k < stage.segments.size(); ++k)
+        visit(static_cast<std::int32_t>(chunk), stage.segments[k], program.tensors.homes[chunk][k]);
     }
   }
 
@@ -120,7 +121,8 @@ class GradientScale : public Mechanism {
   // The squares of one group; of a whole buffer that also holds the copy of a tied table, of its other tensors.
   OpId add_group(std::int32_t chunk, const SegmentPlan& segment, const StoredGroup& group, std::size_t number, BufferId norm,
                  ProgramContext& program) {
-    const bool copy = segment.kind == SegmentKind::Head && program.plan.tying == Tying::Remote, sharded = program.plan.sharded(segment.kind);
+    const bool copy = segment.kind == SegmentKind::Head && program.plan.tying == Tying::Remote,
+               sharded = program.plan.sharded(segment.kind);
     const std::uint32_t table = program.plan.head_table_tensor;
     OpId last(program.emit.builder().next_op() - 1);
     if (copy && sharded && number == table) return last;

@@ -8,6 +8,7 @@ const std::vector<MechanismRow>& mechanism_table() {
   static const std::vector<MechanismRow> table = {
       {"run_ahead", run_ahead_active, make_run_ahead},
       {"p2p", p2p_active, make_p2p},
+      {"hidden_states", hidden_states_active, make_hidden_states},
       {"batch_pipeline", batch_pipeline_active, make_batch_pipeline},
       {"zero", zero_active, make_zero},
       {"data_parallel", data_parallel_active, make_data_parallel},

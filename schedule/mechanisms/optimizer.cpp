@@ -1,9 +1,9 @@
 // Adam: one op per segment, under ZeRO per flat group, on the compute lane (phase U), behind the reductions of its gradient.
 //
-// Offloaded (specs/bmtrain.md 8), as BMTrain does it: first the gradients of all groups are copied down into pinned buffers, one copy and so
-// one event per group; then group by group the host's cores step it behind its copy (lane `host`) and the parameter is copied up. All copies
-// run on the compute lane: nothing overlaps forward or backward, and what goes up queues behind all that comes down. The issuing thread waits
-// for the last step at the end: the steps are its own work.
+// Offloaded (specs/bmtrain.md 8), as BMTrain does it: first the gradients of all groups are copied down into pinned buffers, one copy and
+// so one event per group; then group by group the host's cores step it behind its copy (lane `host`) and the parameter is copied up. All
+// copies run on the compute lane: nothing overlaps forward or backward, and what goes up queues behind all that comes down. The issuing
+// thread waits for the last step at the end: the steps are its own work.
 #include <algorithm>
 
 #include "schedule/mechanisms/all.h"

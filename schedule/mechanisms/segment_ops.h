@@ -30,6 +30,7 @@
 //   accumulate (zero.cpp)    read gradient shard, update G[shard]
 //   check (overflow.cpp)     read G, write or update flag
 //   decide (overflow.cpp)    read flag, write ok
+//   inspect (hidden_states.cpp)   read stack of hidden states, update figures of its layers
 //   norm (gradient_scale.cpp)     read G or a part of it, [read scale], update norm[distinct or copied]
 //   factor (gradient_scale.cpp)   [read norm], [read scale], write factor
 //   rescale (gradient_scale.cpp)  read ok, update scale

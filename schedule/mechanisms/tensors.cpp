@@ -41,8 +41,7 @@ SegmentHome make_home(const Plan& plan, const SegmentPlan& segment, Emitter& emi
 
 }  // namespace
 
-void make_optimizer_state(const Plan& plan, StoredGroup& group,
-                          const std::function<BufferId(const char*, Category, DType, Space)>& make) {
+void make_optimizer_state(const Plan& plan, StoredGroup& group, const std::function<BufferId(const char*, Category, DType, Space)>& make) {
   const Scenario& scenario = *plan.scenario;
   if (scenario.optimizer == OptimizerKind::None) return;
   const Space states = scenario.offload ? Space::Pageable : Space::Device;

@@ -39,8 +39,9 @@ class GroupMaker {
       stored.gradient = whole("grad", Category::Gradient, scenario.gradient);
       stored.gradient_part = own;
     }
-    make_optimizer_state(program_.plan, stored,
-                         [this](const char* what, Category category, DType dtype, Space space) { return shard(what, category, dtype, space); });
+    make_optimizer_state(program_.plan, stored, [this](const char* what, Category category, DType dtype, Space space) {
+      return shard(what, category, dtype, space);
+    });
     return made;
   }
 

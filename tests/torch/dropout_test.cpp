@@ -1,8 +1,9 @@
 // Dropout's masks (exec/ops/dropout.h).
+#include "exec/ops/dropout.h"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "exec/ops/dropout.h"
 #include "exec/ops/random_words.h"
 
 namespace steptwin {
@@ -18,11 +19,13 @@ TEST(Masks, AreThoseOfTheirSamplesAndDropTheShareAskedFor) {
   const std::uint64_t threshold = 3 * (std::uint64_t{1} << 62);
   for (std::int64_t sample = 0; sample < 6; ++sample)
     for (std::int64_t i = 0; i < 2000; ++i) {
-      const std::uint64_t word = random_word(random_word(state.key, static_cast<std::uint64_t>(1000 + sample)), static_cast<std::uint64_t>(i));
+      const std::uint64_t word =
+          random_word(random_word(state.key, static_cast<std::uint64_t>(1000 + sample)), static_cast<std::uint64_t>(i));
       ASSERT_EQ(mask.view({6, 2000})[sample][i].item<int>(), word < threshold ? 1 : 0) << sample << " " << i;
     }
   EXPECT_NEAR(mask.to(at::kDouble).mean().item<double>(), 0.75, 0.02);  // five deviations of 12,000 draws
-  for (const MaskState& other : {of_probabilities(state), MaskState{mask_key("layers.3.mlp", 7), 1000}, MaskState{mask_key("layers.3.attn", 8), 1000}}) {
+  for (const MaskState& other :
+       {of_probabilities(state), MaskState{mask_key("layers.3.mlp", 7), 1000}, MaskState{mask_key("layers.3.attn", 8), 1000}}) {
     at::Tensor another = at::empty_like(mask);
     draw_mask(other, 0.25, another);
     EXPECT_NEAR(at::eq(mask, another).to(at::kDouble).mean().item<double>(), 0.75 * 0.75 + 0.25 * 0.25, 0.03) << "independent";

@@ -40,15 +40,16 @@ TEST_P(Dropout, gives_the_plain_model_s_gradients_and_losses_with_the_same_masks
   expect_same_bits(run, backend().run(prediction.schedule, execute_options(kSteps, ExecutionMode::Threads)));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    splits, Dropout,
-    testing::Values(dropped("gpt", kNone, 1, 1, 2), dropped("gpt", kNone, 1, 2, 1), dropped("gpt", kFull, 1, 1, 2),
-                    dropped("gpt", kFull, 1, 2, 1), dropped("gpt", kFull, 2, 2, 3), dropped("llama", kNone, 2, 1, 4),
-                    dropped("llama", kEvery, 1, 2, 3), dropped("gpt", kSqrt, 1, 2, 3), dropped("llama", kFull, 1, 3, 2, kShards),
-                    dropped("gpt", kSqrt, 1, 2, 2, kShards), dropped("gpt", kNone, 1, 2, 2, kShards),
-                    dropped("gpt", kNone, 1, 2, 1, R"({"level": 0})", "false"), dropped("gpt", kFull, 1, 1, 2, R"({"level": 0})", "false"),
-                    dropped("llama", kFull, 2, 2, 3, kShards, "false")),
-    case_name);
+INSTANTIATE_TEST_SUITE_P(splits, Dropout,
+                         testing::Values(dropped("gpt", kNone, 1, 1, 2), dropped("gpt", kNone, 1, 2, 1), dropped("gpt", kFull, 1, 1, 2),
+                                         dropped("gpt", kFull, 1, 2, 1), dropped("gpt", kFull, 2, 2, 3), dropped("llama", kNone, 2, 1, 4),
+                                         dropped("llama", kEvery, 1, 2, 3), dropped("gpt", kSqrt, 1, 2, 3),
+                                         dropped("llama", kFull, 1, 3, 2, kShards), dropped("gpt", kSqrt, 1, 2, 2, kShards),
+                                         dropped("gpt", kNone, 1, 2, 2, kShards),
+                                         dropped("gpt", kNone, 1, 2, 1, R"({"level": 0})", "false"),
+                                         dropped("gpt", kFull, 1, 1, 2, R"({"level": 0})", "false"),
+                                         dropped("llama", kFull, 2, 2, 3, kShards, "false")),
+                         case_name);
 
 // One sample set, split four ways: the plain model of each is the same run.
 TEST(DropoutSplits, draw_the_same_masks_for_the_same_samples) {
@@ -64,8 +65,10 @@ TEST(DropoutSplits, draw_the_same_masks_for_the_same_samples) {
 
 TEST(DropoutMasks, recomputed_from_the_saved_state_give_the_bits_of_a_run_that_keeps_them) {
   for (const char* flash : {"true", "false"}) {
-    const ExecutionResult kept = backend().run(prepared(dropped("gpt", kNone, 2, 2, 3, R"({"level": 0})", flash), 3).schedule, execute_options(3));
-    const ExecutionResult again = backend().run(prepared(dropped("gpt", kFull, 2, 2, 3, R"({"level": 0})", flash), 3).schedule, execute_options(3));
+    const ExecutionResult kept =
+        backend().run(prepared(dropped("gpt", kNone, 2, 2, 3, R"({"level": 0})", flash), 3).schedule, execute_options(3));
+    const ExecutionResult again =
+        backend().run(prepared(dropped("gpt", kFull, 2, 2, 3, R"({"level": 0})", flash), 3).schedule, execute_options(3));
     expect_same_bits(kept, again);
   }
 }

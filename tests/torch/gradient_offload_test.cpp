@@ -41,15 +41,15 @@ ExecutionCase with_zero(const char* zero, int pp, int dp, const char* compute, c
   return c;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    levels, Offload,
-    testing::Values(with_zero(R"({"level": 0})", 2, 2, "fp32"), with_zero(R"({"level": 0})", 1, 1, "bf16"),
-                    with_zero(R"({"level": 1})", 1, 3, "fp32"), with_zero(R"({"level": 1})", 1, 2, "bf16", "bf16"),
-                    with_zero(R"({"level": 2})", 1, 3, "bf16"), with_zero(R"({"level": 2, "ends": "whole"})", 2, 2, "fp32"),
-                    with_zero(R"({"level": 3})", 1, 3, "fp32"), with_zero(R"({"level": 3})", 2, 2, "bf16"),
-                    with_zero(R"({"level": 3, "ends": "whole"})", 1, 2, "bf16", "bf16"),
-                    with_zero(R"({"level": 3, "shard_ranks": 2, "form": "fsdp"})", 1, 4, "fp32")),
-    [](const auto& c) { return fmt::format("case{}_{}", c.index, c.param.name()); });
+INSTANTIATE_TEST_SUITE_P(levels, Offload,
+                         testing::Values(with_zero(R"({"level": 0})", 2, 2, "fp32"), with_zero(R"({"level": 0})", 1, 1, "bf16"),
+                                         with_zero(R"({"level": 1})", 1, 3, "fp32"), with_zero(R"({"level": 1})", 1, 2, "bf16", "bf16"),
+                                         with_zero(R"({"level": 2})", 1, 3, "bf16"),
+                                         with_zero(R"({"level": 2, "ends": "whole"})", 2, 2, "fp32"),
+                                         with_zero(R"({"level": 3})", 1, 3, "fp32"), with_zero(R"({"level": 3})", 2, 2, "bf16"),
+                                         with_zero(R"({"level": 3, "ends": "whole"})", 1, 2, "bf16", "bf16"),
+                                         with_zero(R"({"level": 3, "shard_ranks": 2, "form": "fsdp"})", 1, 4, "fp32")),
+                         [](const auto& c) { return fmt::format("case{}_{}", c.index, c.param.name()); });
 
 }  // namespace
 }  // namespace steptwin::test

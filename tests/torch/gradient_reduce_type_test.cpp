@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::uint32_t kSteps = 3;
 
-ExecutionCase reduced(const char* zero, const char* compute, const char* gradient, const char* reduce, int pp, int dp, int micro_batches = 3) {
+ExecutionCase reduced(const char* zero, const char* compute, const char* gradient, const char* reduce, int pp, int dp,
+                      int micro_batches = 3) {
   ExecutionCase c{"gpt", false, "1f1b", "full", pp, dp, micro_batches, compute};
   c.overrides = {{"zero", zero}, {"precision.gradient", gradient}, {"precision.reduce", reduce}};
   return c;

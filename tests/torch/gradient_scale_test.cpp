@@ -1,7 +1,7 @@
-// Gradient clipping and loss scaling, executed: equal to the plain model that does both by itself, over pipelines, replicas and ZeRO levels.
+// Gradient clipping and loss scaling, executed: equal to the plain model that does both by itself, over pipelines, replicas and ZeRO
+// levels.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,7 +96,8 @@ TEST_P(Clip, gives_gradients_of_the_norm_asked_for_and_the_plain_model_s_losses)
 
 TEST_P(Clip, above_the_norm_changes_no_bit) {
   const Rehearsal clipped = prepared(with(GetParam(), {{"optimizer.clip", "1000"}}), 3);
-  expect_same_bits(backend().run(prepared(GetParam(), 3).schedule, execute_options(3)), backend().run(clipped.schedule, execute_options(3)));
+  expect_same_bits(backend().run(prepared(GetParam(), 3).schedule, execute_options(3)),
+                   backend().run(clipped.schedule, execute_options(3)));
 }
 
 INSTANTIATE_TEST_SUITE_P(meshes, Clip, testing::ValuesIn(kMeshes), case_name);
@@ -117,13 +118,14 @@ double fact(const ExecutionResult& run, std::string_view name) {
 
 class LossScaling : public testing::TestWithParam<ExecutionCase> {};
 INSTANTIATE_TEST_SUITE_P(meshes, LossScaling, testing::ValuesIn(kMeshes), case_name);
-INSTANTIATE_TEST_SUITE_P(bf16, LossScaling, testing::ValuesIn([] {
-                           std::vector<ExecutionCase> cases = {zero(R"({"level": 0})", 2, 1), zero(R"({"level": 3})", 1, 2, false, "llama")};
-                           for (ExecutionCase& c : cases) c.compute = "bf16";
-                           cases[1].overrides.push_back({"precision.gradient", "bf16"});
-                           return cases;
-                         }()),
-                         case_name);
+INSTANTIATE_TEST_SUITE_P(
+    bf16, LossScaling, testing::ValuesIn([] {
+      std::vector<ExecutionCase> cases = {zero(R"({"level": 0})", 2, 1), zero(R"({"level": 3})", 1, 2, false, "llama")};
+      for (ExecutionCase& c : cases) c.compute = "bf16";
+      cases[1].overrides.push_back({"precision.gradient", "bf16"});
+      return cases;
+    }()),
+    case_name);
 
 // A power of two: nothing rounds differently. Three steps grow it once, from the second step on.
 TEST_P(LossScaling, by_a_power_of_two_leaves_losses_and_gradients_as_they_are) {
@@ -158,7 +160,8 @@ TEST_P(LossScaling, overflow_skips_the_step_and_divides_the_scale) {
   EXPECT_LT(run.losses[2], run.losses[1]);
   ASSERT_EQ(run.losses.size(), plain.losses.size());
   const double allowed = c.compute == "bf16" ? 1e-2 : 1e-6;  // of the two check rules
-  for (std::size_t i = 0; i < run.losses.size(); ++i) EXPECT_NEAR(run.losses[i], plain.losses[i], allowed * plain.losses[0]) << "step " << i;
+  for (std::size_t i = 0; i < run.losses.size(); ++i)
+    EXPECT_NEAR(run.losses[i], plain.losses[i], allowed * plain.losses[0]) << "step " << i;
   expect_order(prediction, run, kSteps);
   expect_predicted_memory(prediction, run);
   expect_equal_copies(prediction, run);
@@ -187,6 +190,30 @@ TEST_P(LossScaling, a_skipped_step_leaves_the_state_as_it_was) {
   }
   EXPECT_GT(moments, 10u);
   std::filesystem::remove_all(folder);
+}
+
+// Embedding and head on every rank of the pipeline: their copies (or shards, over stages and replicas) count once in the norm, too.
+class BmtrainForm : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(levels, BmtrainForm,
+                         testing::Values(R"({"level": 0})", R"({"level": 1})", R"({"level": 2, "ends": "whole"})", R"({"level": 3})",
+                                         R"({"level": 3, "ends": "whole"})"));
+
+TEST_P(BmtrainForm, clips_scales_and_offloads_like_the_plain_model) {
+  for (const char* family : {"gpt", "llama"}) {
+    ExecutionCase c{family, std::string(family) == "gpt", "gpipe", "full", 2, 2, 2};
+    c.overrides = {{"pipeline", R"({"form": "bmtrain", "micro_batches": 2})"},
+                   {"zero", GetParam()},
+                   {"optimizer", R"({"clip": 0.25, "loss_scale": 1024, "loss_scale_steps": 2, "offload": true})"}};
+    const Rehearsal prediction = prepared(c, kSteps);
+    const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
+    EXPECT_NEAR(norm(prediction, run.gradients), 0.25, 1e-6);
+    const GradientCheck check =
+        check_against_plain(prediction.schedule, run, backend().run_plain(prediction.schedule, execute_options(kSteps)));
+    EXPECT_TRUE(check.holds) << check.problem;
+    expect_order(prediction, run, kSteps);
+    expect_predicted_memory(prediction, run);
+    expect_equal_copies(prediction, run);
+  }
 }
 
 }  // namespace

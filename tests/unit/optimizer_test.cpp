@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "schedule/base/error.h"
 #include "schedule/ir/liveness.h"
 #include "schedule/ir/text.h"
 #include "schedule/model/flat_storage.h"
@@ -43,8 +44,7 @@ TEST(Offload, AllGradientsGoDownThenGroupByGroupTheStepGoesUp) {
   EXPECT_EQ(problems_of(s), "");
   // The embedding and the head are whole: their gradients are all-reduced on the lane dp before.
   const std::string text = update_program(s);
-  EXPECT_EQ(text.substr(text.find("down")),
-            "down, down L1, down L0, down, adam, up, adam L1, up L1, adam L0, up L0, adam, up, wait");
+  EXPECT_EQ(text.substr(text.find("down")), "down, down L1, down L0, down, adam, up, adam L1, up L1, adam L0, up L0, adam, up, wait");
 }
 
 TEST(Offload, CopiesStandOnTheComputeLaneAndStepsWaitForTheirOwnCopyAlone) {
@@ -94,7 +94,8 @@ TEST(Offload, LaterCopiesOverlapEarlierStepsAndNothingOverlapsTheBackward) {
   EXPECT_GE(first_up, last_down);
 }
 
-// Section 8: 16 bytes an element on the host (16-bit: 12 pageable, 4 pinned; fp32: 8 and 8), nothing but parameter and gradient on the device.
+// Section 8: 16 bytes an element on the host (16-bit: 12 pageable, 4 pinned; fp32: 8 and 8), nothing but parameter and gradient on the
+// device.
 TEST(Offload, HostBytesPerElement) {
   for (const auto& [compute, gradient, pageable, pinned] :
        {std::tuple{"bf16", "bf16", 12, 4}, {"fp16", "fp16", 12, 4}, {"bf16", "fp32", 12, 6}, {"fp32", "fp32", 8, 8}}) {
@@ -147,12 +148,15 @@ std::string scale_program(const Schedule& s, std::uint32_t program = 0) {
   std::string text;
   std::string last;
   int times = 0;
-  const auto flush = [&] { text += last.empty() ? "" : fmt::format("{}{}{}", text.empty() ? "" : ", ", last, times > 1 ? fmt::format(" x{}", times) : ""); };
+  const auto flush = [&] {
+    text += last.empty() ? "" : fmt::format("{}{}{}", text.empty() ? "" : ", ", last, times > 1 ? fmt::format(" x{}", times) : "");
+  };
   for (const Op& op : s.ops_of(s.programs[program])) {
     std::string what(s.name(op.label.segment));
     const bool reduce = std::holds_alternative<AllReduce>(op.body);
     if (std::holds_alternative<HostWait>(op.body)) what = "wait";
-    const bool own = what == "wait" || what == "check" || what == "decide" || what == "norm" || what == "factor" || what == "rescale" || what == "scale";
+    const bool own =
+        what == "wait" || what == "check" || what == "decide" || what == "norm" || what == "factor" || what == "rescale" || what == "scale";
     if (what == "adam") break;
     if (!own || op.label.layer >= 0) continue;
     what = reduce ? what + " reduced" : what;
@@ -238,7 +242,8 @@ TEST(Clip, TheReductionSpansTheRanksThatHoldDistinctPieces) {
   EXPECT_EQ(members(c), 4u);
   EXPECT_EQ(members(c, {{"mesh.order", R"(["dp", "pp"])"}}), 4u);
   // The two stages of one shard group, in either order of the axes.
-  for (const auto& [order, first] : {std::pair{R"(["pp", "dp"])", std::vector<std::uint32_t>{0, 1, 4, 5}}, {R"(["dp", "pp"])", {0, 1, 2, 3}}}) {
+  for (const auto& [order, first] :
+       {std::pair{R"(["pp", "dp"])", std::vector<std::uint32_t>{0, 1, 4, 5}}, {R"(["dp", "pp"])", {0, 1, 2, 3}}}) {
     const Schedule s = compiled(c, {{"optimizer.clip", "1"}, {"mesh.order", order}});
     const CommInstances comm = expand(s.mesh, s.communicators[norm_reduction(s)->comm.value]);
     std::vector<std::uint32_t> ranks;
@@ -303,6 +308,29 @@ TEST(ReduceType, ABlockIsCastReducedAndItsShardCastBackOnOneLane) {
     if (const auto* reduce = std::get_if<ReduceScatter>(&op.body)) text += fmt::format("RS {} ", name_of(reduce->dtype));
   }
   EXPECT_EQ(text, "fp32>bf16 RS bf16 bf16>fp32 ");
+}
+
+// What form bmtrain of the pipeline does not do is refused with the way out.
+TEST(BmtrainForm, RefusesWhatMixesTheRanksSamplesOrGroups) {
+  Case c;
+  c.pp = 2;
+  c.order = "gpipe";
+  c.zero = R"("level": 3, "reshard": false)";
+  const auto problem = [&](const std::vector<Override>& more) {
+    std::vector<Override> all = {{"pipeline", R"({"form": "bmtrain", "micro_batches": 2})"}};
+    all.insert(all.end(), more.begin(), more.end());
+    try {
+      compiled(c, all);
+    } catch (const InputError& error) {
+      return error.problems()[0].code + ": " + error.problems()[0].help;
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(problem({}), "accepted");
+  EXPECT_EQ(problem({{"model.dropout", "0.1"}}), "PIPELINE: write \"dropout\": 0, or remove \"pipeline\"");
+  EXPECT_EQ(problem({{"recompute.hidden_states", "true"}}), "PIPELINE: write \"hidden_states\": false, or remove \"pipeline\"");
+  EXPECT_EQ(problem({{"optimizer.clip", "1"}, {"zero.shard_ranks", "1"}}), "CONFLICT: remove \"shard_ranks\", or \"clip\"");
+  EXPECT_EQ(problem({{"optimizer.clip", "1"}}), "accepted");
 }
 
 }  // namespace

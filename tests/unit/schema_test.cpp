@@ -166,6 +166,7 @@ std::vector<Json> examples() {
     "batch": {"micro_batches": 2, "micro_batch_size": 1, "sequence_length": 128},
     "schedule": {"order": "1f1b", "p2p": "grouped", "layers_per_stage": [4, 4], "warm_up": [1, 0]},
     "precision": {"compute": "bf16", "master": "fp32", "gradient": "bf16", "reduce": "fp32"},
+    "recompute": {"mode": "every", "every": 2, "hidden_states": true},
     "optimizer": {"kind": "adam", "offload": true, "clip": 0.5, "overflow_check": true, "loss_scale": 1024, "loss_scale_factor": 4, "loss_scale_steps": 7},
     "data_parallel": {"reduce": "end", "bucket_mib": 1.5}, "run": {"steps": 2}, "assume": {"overflow": true},
     "machine": {"preset": "cpu", "nodes": 1, "link_sharing": "fair", "device": {"memory_gib": 3, "memory_efficiency": [{"at_least_mb": 0, "efficiency": 0.5}]},
