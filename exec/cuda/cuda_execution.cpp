@@ -252,7 +252,7 @@ bool CudaExecution::runs_on_host(OpId id) const {
 
 // In the order of its stream, on a thread of the driver, which must not call CUDA.
 void CudaExecution::put_host_work(const Task& task, OpId id, cudaStream_t stream) {
-  struct Work {
+  struct HostWork {
     CudaExecution& execution;
     Task task;
     OpId id;
@@ -263,9 +263,9 @@ void CudaExecution::put_host_work(const Task& task, OpId id, cudaStream_t stream
   const auto operands = memories_[task.rank].operands(task.op);
   const std::uint32_t step = machine_->step(task.rank);
   auto work =
-      std::make_unique<Work>(Work{*this, task, id, step, {operands.begin(), operands.end()}, training_->context(task.rank, step)});
+      std::make_unique<HostWork>(HostWork{*this, task, id, step, {operands.begin(), operands.end()}, training_->context(task.rank, step)});
   const auto run = [](void* data) {
-    const std::unique_ptr<Work> w(static_cast<Work*>(data));
+    const std::unique_ptr<HostWork> w(static_cast<HostWork*>(data));
     const Schedule& schedule = w->execution.schedule_;
     try {
       run_compute(schedule, schedule.program_of(w->id), w->id, w->operands, w->context);
