@@ -51,17 +51,22 @@ std::vector<int> devices_of(const ExecuteOptions& options, std::size_t ranks) {
   return devices;
 }
 
-// Compute ops run on the device's streams alone; those of host lanes (an offloaded optimizer) would get pointers it cannot reach.
-void refuse_host_compute(const Schedule& schedule) {
+// A compute op of a host lane runs on the host when all its operands lie there (CudaExecution::runs_on_host), else on the device, which cannot
+// reach pageable memory.
+void refuse_mixed_host_compute(const Schedule& schedule) {
   for (std::uint32_t i = 0; i < schedule.ops.size(); ++i) {
     const OpId id(i);
     const Op& op = schedule.ops[i];
-    if (!std::holds_alternative<Compute>(op.body) || schedule.accesses_of(id).empty()) continue;
-    const Lane& lane = schedule.program_of(id).lanes[op.lane.value];
-    if (lane.engine == Engine::Host)
+    if (!std::holds_alternative<Compute>(op.body)) continue;
+    const Program& program = schedule.program_of(id);
+    const auto accesses = schedule.accesses_of(id);
+    const auto touches = [&](Space space) {
+      return std::any_of(accesses.begin(), accesses.end(), [&](const Access& a) { return program.buffers[a.buffer.value].space == space; });
+    };
+    if (program.lanes[op.lane.value].engine == Engine::Host && touches(Space::Device) && touches(Space::Pageable))
       throw EnvironmentError(EnvironmentError::Kind::Device,
-                             fmt::format("op `{}` computes on the host's cores, which the CUDA backend does not do", print_op(schedule, id)),
-                             "--backend cpu, or an optimizer on the device: --set optimizer.offload=false");
+                             fmt::format("op `{}` computes on device memory and on pageable memory at once", print_op(schedule, id)),
+                             "--backend cpu, or copy its operands into one of the two first");
   }
 }
 
@@ -73,7 +78,7 @@ CudaExecution::CudaExecution(const Schedule& schedule, const ExecuteOptions& opt
       matching_(matching_of(schedule, options.group)),
       start_(std::chrono::steady_clock::now()),
       progress_(start_) {
-  refuse_host_compute(schedule);
+  refuse_mixed_host_compute(schedule);
   for (const ProgramTables& tables : matching_.tables) {
     lists_.push_back(lower(schedule, tables));
     const std::vector<Diagnostic> problems = check_instructions(schedule, tables, lists_.back());
