@@ -18,6 +18,35 @@
 
 namespace steptwin {
 
+namespace {
+
+// Memory that a kernel reaches, for `data` itself or, of pageable memory, in its stead while the stream passes here.
+class PassingMemory {
+ public:
+  PassingMemory(std::byte* data, std::int64_t bytes, cudaStream_t stream) : data_(data), size_(static_cast<std::size_t>(bytes)), stream_(stream) {
+    cudaPointerAttributes attributes{};
+    cuda_check(cudaPointerGetAttributes(&attributes, data), "ask where memory lies");
+    passes_ = attributes.type == cudaMemoryTypeUnregistered;
+    if (passes_) cuda_check(cudaMallocAsync(&data_, size_, stream), "take memory for a cast");
+  }
+  ~PassingMemory() {
+    if (passes_) cudaFreeAsync(data_, stream_);
+  }
+  PassingMemory(const PassingMemory&) = delete;
+  PassingMemory& operator=(const PassingMemory&) = delete;
+  bool passes() const { return passes_; }
+  void* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  void* data_;
+  std::size_t size_;
+  cudaStream_t stream_;
+  bool passes_ = false;
+};
+
+}  // namespace
+
 const Program& CudaExecution::program(std::uint32_t rank) const {
   return schedule_.programs[matching_.tables[matching_.ranks[rank].tables].program.value];
 }
@@ -311,7 +340,11 @@ void CudaExecution::copy(const Op& op, const Task& task, cudaStream_t stream) {
   const FlatView::Stretch from = memory.in.from(0), to = memory.out.from(0);
   if (from.bytes != memory.in.bytes() || to.bytes != memory.out.bytes())
     throw EnvironmentError(EnvironmentError::Kind::Device, "a copy with a cast has one source and one target");
-  kernels::convert(to.data, body.to, from.data, body.from, elements, stream);  // pinned memory is reachable from the device
+  // Kernels reach device and pinned memory; what lies elsewhere takes a way over device memory.
+  const PassingMemory source(from.data, from.bytes, stream), target(to.data, elements * size_of(body.to), stream);
+  if (source.passes()) cuda_check(cudaMemcpyAsync(source.data(), from.data, source.size(), cudaMemcpyDefault, stream), "copy");
+  kernels::convert(target.data(), body.to, source.data(), body.from, elements, stream);
+  if (target.passes()) cuda_check(cudaMemcpyAsync(to.data, target.data(), target.size(), cudaMemcpyDefault, stream), "copy");
 }
 
 // Empty: the guard says no.
