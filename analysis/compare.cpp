@@ -215,7 +215,8 @@ void judge_peaks(const Store& store, const RunFacts& sim, const RunFacts& exec, 
       "JOIN memory_peak p ON p.run_id = ?1 AND p.rank = m.rank AND p.space = m.space AND p.curve = m.curve "
       "WHERE m.run_id = ?2 AND m.space = 'device' AND m.curve IN ('allocated', 'reserved') ORDER BY m.curve, m.rank",
       {std::to_string(sim.id), std::to_string(exec.id)}, [&](const Row& row) {
-        ComparedPeak peak{row.integer(0), std::string(row.text(1)), row.integer(2), row.integer(3), std::string(row.text(4)), std::string(row.text(5))};
+        ComparedPeak peak{row.integer(0), std::string(row.text(1)), row.integer(2), row.integer(3), std::string(row.text(4)),
+                          std::string(row.text(5))};
         result.peaks.push_back(std::move(peak));
       });
   for (const ComparedPeak& peak : result.peaks)

@@ -104,7 +104,11 @@ void set_contention(Host& host, const ExecuteOptions& execute, double contention
 }  // namespace
 
 Calibration::Calibration(Machine base, ExecuteOptions execute, std::vector<CalibrationSubject> subjects)
-    : base_(one_node(std::move(base), execute)), execute_(std::move(execute)), subjects_(std::move(subjects)), tabulator_(execute_.mode), together_(execute_.mode) {
+    : base_(one_node(std::move(base), execute)),
+      execute_(std::move(execute)),
+      subjects_(std::move(subjects)),
+      tabulator_(execute_.mode),
+      together_(execute_.mode) {
   for (const CalibrationSubject& subject : subjects_)
     matchings_.push_back(match(subject.schedule, Folding::None, nodes_of(base_, subject.schedule)));
 }
