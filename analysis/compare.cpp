@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "schedule/base/error.h"
+#include "schedule/base/median.h"
 
 namespace steptwin {
 namespace {
@@ -92,13 +93,6 @@ OpTable load_ops(const Store& store, const RunFacts& run, std::int64_t only_step
                    place->second.last = std::max(place->second.last, row.real(9));
                  });
   return table;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 double duration(const OpTimesOf& op) {

@@ -7,6 +7,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "schedule/base/median.h"
+
 namespace steptwin {
 
 namespace {
@@ -87,13 +89,6 @@ std::vector<Duration> measured_steps(const Trace& trace, std::uint32_t steps) {
     start = end;
   }
   return times;
-}
-
-Duration median(std::vector<Duration> times) {
-  if (times.empty()) return Duration(0);
-  std::sort(times.begin(), times.end());
-  const std::size_t half = times.size() / 2;
-  return times.size() % 2 == 1 ? times[half] : (times[half - 1] + times[half]) / 2;
 }
 
 std::int64_t clock_uncertainty(const std::vector<ProcessNote>& processes) {

@@ -13,7 +13,6 @@ namespace steptwin {
 
 // Lengths of the measured steps: distances of the ends of consecutive steps (over all ranks); of the first one from its first start.
 std::vector<Duration> measured_steps(const Trace& trace, std::uint32_t steps);
-Duration median(std::vector<Duration> times);
 
 struct ExecutionRun {
   std::string name, mode, backend;

@@ -18,6 +18,7 @@
 #include "cli/run_record.h"
 #include "cli/signals.h"
 #include "cli/simulation.h"
+#include "schedule/base/median.h"
 #include "traces/check_trace.h"
 
 namespace steptwin {

@@ -7,6 +7,8 @@
 #include <ctime>
 #include <utility>
 
+#include "schedule/base/median.h"
+
 namespace steptwin {
 namespace {
 
@@ -60,12 +62,6 @@ void set_slots(Host& host, const ExecuteOptions& execute, const Timing& turnarou
                                        ? fmt::format("measured: median of {} steps {:.1f} us, p10 {:.1f}, p90 {:.1f}", turnaround.samples,
                                                      us(turnaround.median), us(turnaround.p10), us(turnaround.p90))
                                        : "part of what a worker measures";
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 // How much longer the largest copies of each way took while all other ways were busy.

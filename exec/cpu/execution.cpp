@@ -11,7 +11,6 @@
 #include "exec/cpu/finish_run.h"
 #include "exec/present.h"
 #include "schedule/base/error.h"
-#include "schedule/ir/text.h"
 
 namespace steptwin {
 namespace {
@@ -150,8 +149,7 @@ void Execution::at_op(std::uint32_t rank, std::uint32_t op, Work work) const {
   try {
     work();
   } catch (...) {
-    rethrow_from(fmt::format("rank {} failed at op `{}` of step {}", matching_.ranks[rank].rank.value, print_op(schedule_, id_of(rank, op)),
-                             machine_->step(rank)));
+    rethrow_from(schedule_, matching_.ranks[rank].rank, id_of(rank, op), machine_->step(rank));
   }
 }
 

@@ -1,8 +1,11 @@
 #include "exec/cpu/failure.h"
 
+#include <fmt/format.h>
+
 #include <new>
 
 #include "schedule/base/error.h"
+#include "schedule/ir/text.h"
 
 namespace steptwin {
 
@@ -20,6 +23,10 @@ void rethrow_from(const std::string& where) {
   } catch (const std::exception& error) {
     throw EnvironmentError(EnvironmentError::Kind::Device, place + error.what());
   }
+}
+
+void rethrow_from(const Schedule& schedule, RankId rank, OpId op, std::uint32_t step) {
+  rethrow_from(fmt::format("rank {} failed at op `{}` of step {}", rank.value, print_op(schedule, op), step));
 }
 
 }  // namespace steptwin

@@ -53,8 +53,7 @@ void CudaExecution::at_op(std::uint32_t rank, std::uint32_t op, Work work) const
   try {
     work();
   } catch (...) {
-    rethrow_from(fmt::format("rank {} failed at op `{}` of step {}", matching_.ranks[rank].rank.value, labels_[id_of(rank, op).value],
-                             machine_->step(rank)));
+    rethrow_from(schedule_, matching_.ranks[rank].rank, id_of(rank, op), machine_->step(rank));
   }
 }
 
@@ -167,8 +166,7 @@ void CudaExecution::note_host_failure(const Task& task, std::uint32_t step) {
   const std::lock_guard lock(host_mutex_);
   if (host_failure_) return;
   try {
-    rethrow_from(fmt::format("rank {} failed at op `{}` of step {}", matching_.ranks[task.rank].rank.value,
-                             labels_[id_of(task.rank, task.op).value], step));
+    rethrow_from(schedule_, matching_.ranks[task.rank].rank, id_of(task.rank, task.op), step);
   } catch (...) {
     host_failure_ = std::current_exception();
   }
