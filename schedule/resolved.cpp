@@ -91,10 +91,22 @@ Json machine_json(const Scenario& s) {
   return out;
 }
 
+Json deepspeed_json(const DeepspeedOptions& d) {
+  return {{"level", 3},
+          {"form", "deepspeed"},
+          {"prefetch_bucket_size", d.prefetch_bucket_size},
+          {"max_live_parameters", d.max_live_parameters},
+          {"max_reuse_distance", d.max_reuse_distance},
+          {"param_persistence_threshold", d.param_persistence_threshold},
+          {"reduce_bucket_size", d.reduce_bucket_size},
+          {"overlap_comm", d.overlap_comm}};
+}
+
 // Level 0 has no other key: what does not hold is not stated.
 Json zero_json(const ZeroOptions& z) {
   Json out = {{"level", z.level}};
   if (z.level == 0) return out;
+  if (z.form == ZeroForm::Deepspeed) return deepspeed_json(z.deepspeed);
   out["reduce"] = z.reduce == ZeroReduce::Step ? "step" : "micro_batch";
   out["ends"] = z.ends == ZeroEnds::Sharded ? "sharded" : "whole";
   if (z.shard_ranks > 0) out["shard_ranks"] = z.shard_ranks;

@@ -341,7 +341,7 @@ class Zero : public Mechanism {
 
 }  // namespace
 
-bool zero_active(const Plan& plan) { return plan.scenario->zero.level > 0; }
+bool zero_active(const Plan& plan) { return plan.scenario->zero.level > 0 && plan.scenario->zero.form != ZeroForm::Deepspeed; }
 
 std::unique_ptr<Mechanism> make_zero(const Plan& plan, ScheduleBuilder& builder) { return std::make_unique<Zero>(plan, builder); }
 
