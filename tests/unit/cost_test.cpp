@@ -233,15 +233,15 @@ comm zero axes dp
 comm other axes dp
 program p ranks all
   lane net network
-  buffer s 1MB resident
-  buffer g 4MB
-  buffer h 8MB
-  0 gather on zero dtype fp32 bytes 4MB read s write g lane net group 0
-  1 gather on zero dtype fp32 bytes 8MB read s write h lane net group 0
-  2 gather on other dtype fp32 bytes 4MB read s write g lane net group 0
-  3 all_reduce on zero dtype fp32 bytes 4MB update g lane net group 0
-  4 gather on zero dtype fp32 bytes 4MB read s write g lane net group 0
-  5 gather on zero dtype fp32 bytes 4MB read s write g lane net
+  buffer s 1000000B resident
+  buffer g 4000000B
+  buffer h 8000000B
+  0 gather on zero dtype fp32 bytes 4000000B read s write g lane net group 0
+  1 gather on zero dtype fp32 bytes 8000000B read s write h lane net group 0
+  2 gather on other dtype fp32 bytes 4000000B read s write g lane net group 0
+  3 all_reduce on zero dtype fp32 bytes 4000000B update g lane net group 0
+  4 gather on zero dtype fp32 bytes 4000000B read s write g lane net group 0
+  5 gather on zero dtype fp32 bytes 4000000B read s write g lane net
 )", "group.sched");
   const Matching matching = match(schedule, Folding::Exact);
   const auto durations_when = [&](GroupPricing groups) {
