@@ -22,7 +22,7 @@ void refuse_keys_below(ScenarioReading& r, const JsonObject& o, int least, const
 
 struct ElementKey {
   const char* name;
-  std::int64_t DeepspeedOptions::* field;
+  std::int64_t DeepspeedOptions::*field;
   std::int64_t least;
 };
 constexpr ElementKey kElementKeys[] = {{"prefetch_bucket_size", &DeepspeedOptions::prefetch_bucket_size, 0},
@@ -57,7 +57,8 @@ void refuse_deepspeed_keys(ScenarioReading& r, const JsonObject& o, const char* 
   for (const ElementKey& key : kElementKeys) keys.push_back(key.name);
   for (const char* key : keys) {
     if (!o.has(key)) continue;
-    r.problems.error_at_key("ZERO", *o.find(key), fmt::format("{} is a rule of form \"deepspeed\", not of {}", in_quotes(key), in_quotes(form)),
+    r.problems.error_at_key("ZERO", *o.find(key),
+                            fmt::format("{} is a rule of form \"deepspeed\", not of {}", in_quotes(key), in_quotes(form)),
                             fmt::format("write \"form\": \"deepspeed\", or remove {}", in_quotes(key)));
   }
 }
@@ -66,8 +67,8 @@ void refuse_deepspeed_keys(ScenarioReading& r, const JsonObject& o, const char* 
 void refuse_other_keys(ScenarioReading& r, const JsonObject& o) {
   for (const OtherKey& key : kOtherKeys)
     if (o.has(key.name))
-      r.problems.error_at_key("ZERO", *o.find(key.name), fmt::format("form \"deepspeed\" {}: {} says nothing", key.rule, in_quotes(key.name)),
-                              key.remedy);
+      r.problems.error_at_key("ZERO", *o.find(key.name),
+                              fmt::format("form \"deepspeed\" {}: {} says nothing", key.rule, in_quotes(key.name)), key.remedy);
   if (r.scenario.zero.level == 3) return;
   r.problems.error_at_key("ZERO", *o.find("form"),
                           fmt::format("form \"deepspeed\" fetches sharded parameters, and level {} shards none", r.scenario.zero.level),

@@ -176,7 +176,8 @@ class DeepspeedZero : public Mechanism {
       const ZeroGroup& group = units_[held.unit].groups[held.group];
       const Bytes bytes(group.cut.gathered * size_of(type));
       const BufferId whole = program.emit.buffer(Category::GatheredParam, bytes, group.param_layout);
-      emit_gather(call, label_of(held.unit, visit.phase, visit.micro_batch, program), bytes, {read(group.stored.param), write(whole)}, program);
+      emit_gather(call, label_of(held.unit, visit.phase, visit.micro_batch, program), bytes, {read(group.stored.param), write(whole)},
+                  program);
       home_of(held.unit, program).param[held.group] = whole;
       held.in_flight = true;
     }

@@ -37,7 +37,8 @@ class FetchCoordinator {
   // Indices of `uses` are into `parameters`.
   FetchCoordinator(std::vector<FetchedParameter> parameters, FetchLimits limits);
 
-  // A new trace: nothing but persistent parameters may be there, which holds at the beginning and behind a trace that was walked to its end.
+  // A new trace: nothing but persistent parameters may be there, which holds at the beginning and behind a trace that was walked to its
+  // end.
   void begin(Uses uses);
 
   struct Fetch {

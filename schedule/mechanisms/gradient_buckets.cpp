@@ -23,8 +23,7 @@ void GradientBuckets::reduce(ProgramContext& program) {
   const DType type = program.plan.scenario->reduce;
   ReduceCast cast(*program.plan.scenario, lane_, waiting_.back().label);
   std::vector<BufferId> sources;
-  for (const Gradient& gradient : waiting_)
-    sources.push_back(cast.source(gradient.whole, {}, gradient.group->cut.gathered, program.emit));
+  for (const Gradient& gradient : waiting_) sources.push_back(cast.source(gradient.whole, {}, gradient.group->cut.gathered, program.emit));
   const GroupId call = waiting_.size() > 1 ? program.emit.new_group() : GroupId();
   std::vector<Sum> sums;
   OpId last;

@@ -91,7 +91,8 @@ void add_block(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program, 
   const std::vector<FlatGroup> groups = flat_groups(parameters);
   for (const FlatGroup& group : groups) {
     const std::string name = fmt::format("layers.{}{}", unit.layer, groups.size() > 1 ? "." + group.key : "");
-    unit.groups.push_back(GroupMaker(program, comm, group, name, program.plan.shard_ranks(SegmentKind::Attention)).make(kept_by_level(program)));
+    GroupMaker maker(program, comm, group, name, program.plan.shard_ranks(SegmentKind::Attention));
+    unit.groups.push_back(maker.make(kept_by_level(program)));
   }
 }
 

@@ -52,10 +52,8 @@ std::vector<ExecutionCase> beside() {
   ExecutionCase d{"llama", true, "gpipe", "full", 2, 2, 3};
   d.overrides = {{"zero", zero(kOptions[2])}};
   return {with(c, {{"optimizer.clip", "0.5"}, {"optimizer.loss_scale", "1024"}}),
-          with(d, {{"optimizer.clip", "0.5"}, {"optimizer.overflow_check", "true"}}),
-          with(c, {{"optimizer.offload", "true"}}),
-          with(d, {{"optimizer.offload", "true"}}),
-          with(c, {{"model.dropout", "0.3"}})};
+          with(d, {{"optimizer.clip", "0.5"}, {"optimizer.overflow_check", "true"}}), with(c, {{"optimizer.offload", "true"}}),
+          with(d, {{"optimizer.offload", "true"}}), with(c, {{"model.dropout", "0.3"}})};
 }
 
 class DeepspeedGradients : public testing::TestWithParam<ExecutionCase> {};

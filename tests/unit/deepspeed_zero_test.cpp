@@ -88,10 +88,11 @@ TEST(DeepspeedProgram, EveryMicroBatchIsATraceOfItsOwn) {
   Case c = deepspeed(R"("param_persistence_threshold": 1000)");
   c.layers = 1;
   c.micro_batches = 2;
-  const std::string text = program_text(compiled(c)), once = "G[token position] G[0.qkv 0.out 0.up 0.down] F.embed F.attn F.mlp F.head "
-                                                              "B.head B.mlp B.attn B.embed "
-                                                              "R[norm norm.bias 0.norm 0.norm.bias 0.up 0.up.bias 0.down 0.down.bias "
-                                                              "0.norm 0.norm.bias 0.qkv 0.qkv.bias 0.out 0.out.bias token position]";
+  const std::string text = program_text(compiled(c)), once =
+                                                          "G[token position] G[0.qkv 0.out 0.up 0.down] F.embed F.attn F.mlp F.head "
+                                                          "B.head B.mlp B.attn B.embed "
+                                                          "R[norm norm.bias 0.norm 0.norm.bias 0.up 0.up.bias 0.down 0.down.bias "
+                                                          "0.norm 0.norm.bias 0.qkv 0.qkv.bias 0.out 0.out.bias token position]";
   std::string adds;
   for (int i = 0; i < 16; ++i) adds += " .accumulate";
   // One wait at the end of a backward. Three uses of a micro-batch wait for a fetch, so each of the second's finds three before it.
@@ -221,10 +222,11 @@ TEST(DeepspeedMemory, GradientsWaitForTheirBucket) {
   EXPECT_EQ(waiting(R"("reduce_bucket_size": 1)"), 5820 + kMlp + 60) << "the last one of the half before goes out when the next comes";
 }
 
-const char* const kOptions[] = {"", R"("param_persistence_threshold": 1000)",
-                                R"("param_persistence_threshold": 0, "max_reuse_distance": 0, "prefetch_bucket_size": 0, "reduce_bucket_size": 1)",
-                                R"("param_persistence_threshold": 200, "max_reuse_distance": 0, "prefetch_bucket_size": 20000, "overlap_comm": false)",
-                                R"("param_persistence_threshold": 0, "max_live_parameters": 30000, "reduce_bucket_size": 20000)"};
+const char* const kOptions[] = {
+    "", R"("param_persistence_threshold": 1000)",
+    R"("param_persistence_threshold": 0, "max_reuse_distance": 0, "prefetch_bucket_size": 0, "reduce_bucket_size": 1)",
+    R"("param_persistence_threshold": 200, "max_reuse_distance": 0, "prefetch_bucket_size": 20000, "overlap_comm": false)",
+    R"("param_persistence_threshold": 0, "max_live_parameters": 30000, "reduce_bucket_size": 20000)"};
 
 TEST(DeepspeedProgram, HasNoProblemInAnyCombination) {
   for (const char* options : kOptions)
@@ -237,8 +239,10 @@ TEST(DeepspeedProgram, HasNoProblemInAnyCombination) {
                 if (recompute == "sqrt" && pp > 1) continue;
                 Case c = deepspeed(options, dp);
                 c.layers = 5, c.pp = pp, c.micro_batches = micro_batches, c.order = order, c.tied = tied, c.recompute = recompute;
-                const Schedule s = compiled(c, {{"optimizer.clip", dp == 2 ? "1" : "0.5"}, {"precision.reduce", dp == 3 ? "bf16" : "fp32"}});
-                ASSERT_EQ(problems_of(s), "") << options << " dp " << dp << " pp " << pp << " m " << micro_batches << order << tied << recompute;
+                const Schedule s =
+                    compiled(c, {{"optimizer.clip", dp == 2 ? "1" : "0.5"}, {"precision.reduce", dp == 3 ? "bf16" : "fp32"}});
+                ASSERT_EQ(problems_of(s), "") << options << " dp " << dp << " pp " << pp << " m " << micro_batches << order << tied
+                                              << recompute;
                 EXPECT_EQ(simulated(s).outcome.status, Status::Ok);
               }
 }
@@ -316,7 +320,8 @@ std::int64_t makespan(Schedule s, const Times& t) {
   return ns(simulated(s).makespan);
 }
 
-// The calls of the reduction: of each the number of the backward that makes its last gradient final. Untied, all layers of ZeroCase's model.
+// The calls of the reduction: of each the number of the backward that makes its last gradient final. Untied, all layers of ZeroCase's
+// model.
 std::vector<std::int64_t> calls_of(int layers, std::int64_t bucket) {
   const std::vector<std::int64_t> mlp = {60, 60, 14400, 240, 14400, 60}, attention = {60, 60, 10800, 180, 3600, 60};
   std::vector<std::vector<std::int64_t>> segments = {{60, 60, 5820}};
@@ -367,7 +372,8 @@ TEST(DeepspeedTimes, ClosedForms) {
 
 // One process group: what is issued later runs later, on either lane.
 TEST(DeepspeedTimes, GathersAndReductionsTakeTurns) {
-  Case c = deepspeed(R"("param_persistence_threshold": 0, "prefetch_bucket_size": 0, "max_reuse_distance": 0, "reduce_bucket_size": 29220)");
+  Case c =
+      deepspeed(R"("param_persistence_threshold": 0, "prefetch_bucket_size": 0, "max_reuse_distance": 0, "reduce_bucket_size": 29220)");
   c.layers = 1;
   c.tied = false;
   // Six gathers of 1 end at 1 ... 6, forwards of 2 at 3, 5, 7, 9, backwards of 6 of head and mlp at 15 and 21. The first call of reductions

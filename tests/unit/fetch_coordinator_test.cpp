@@ -1,11 +1,12 @@
 // DeepSpeed's rules of what is gathered and freed (specs/schedules.md 5.4) on traces worked out by hand, and on random ones.
+#include "schedule/mechanisms/fetch_coordinator.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "schedule/mechanisms/fetch_coordinator.h"
 #include "tests/support/random_schedule.h"
 
 namespace steptwin {
@@ -133,12 +134,14 @@ Model random_model(test::Random& random) {
 }
 
 std::int64_t largest(const Model& m) {
-  return std::accumulate(m.parameters.begin(), m.parameters.end(), std::int64_t{0}, [](auto most, auto p) { return std::max(most, p.elements); });
+  return std::accumulate(m.parameters.begin(), m.parameters.end(), std::int64_t{0},
+                         [](auto most, auto p) { return std::max(most, p.elements); });
 }
 std::int64_t largest_use(const Model& m) {
   std::int64_t most = 0;
   for (const auto& use : m.uses)
-    most = std::max(most, std::accumulate(use.begin(), use.end(), std::int64_t{0}, [&](auto sum, auto p) { return sum + m.parameters[p].elements; }));
+    most = std::max(
+        most, std::accumulate(use.begin(), use.end(), std::int64_t{0}, [&](auto sum, auto p) { return sum + m.parameters[p].elements; }));
   return most;
 }
 
@@ -180,7 +183,8 @@ TEST(FetchCoordinatorOnRandomTraces, NothingIsGatheredAheadInVain) {
   test::Random random(4);
   for (int round = 0; round < 5'000; ++round) {
     const Model m = random_model(random);
-    FetchCoordinator coordinator(m.parameters, {static_cast<std::int64_t>(random.below(300)), 300, static_cast<std::int64_t>(random.below(300))});
+    FetchCoordinator coordinator(m.parameters,
+                                 {static_cast<std::int64_t>(random.below(300)), 300, static_cast<std::int64_t>(random.below(300))});
     coordinator.begin(m.uses);
     std::vector<bool> waiting(m.parameters.size());
     for (const auto& use : m.uses) {
