@@ -53,6 +53,7 @@ struct ZeroOptions {
   ZeroReduce reduce = ZeroReduce::MicroBatch;
   ZeroEnds ends = ZeroEnds::Sharded;
   std::int64_t shard_ranks = 0;    // hybrid: shards span so many ranks and are replicated over the rest of dp; 0 = all of dp
+  std::int64_t communicators = 2;  // Fsdp, Deepspeed: 1: gathers and reductions share one, where they run in the order of issue
   DeepspeedOptions deepspeed;
   bool operator==(const ZeroOptions&) const = default;
 };

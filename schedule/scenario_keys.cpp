@@ -31,7 +31,7 @@ const std::vector<ScenarioSection>& scenario_sections() {
       {"pipeline", {"form", "micro_batches"}},
       {"zero",
        {"level", "form", "reshard", "prefetch", "reduce", "ends", "shard_ranks", "prefetch_bucket_size", "max_live_parameters",
-        "max_reuse_distance", "param_persistence_threshold", "reduce_bucket_size", "overlap_comm"}},
+        "max_reuse_distance", "param_persistence_threshold", "reduce_bucket_size", "overlap_comm", "communicators"}},
       {"recompute", {"mode", "every", "hidden_states"}},
       {"optimizer", {"kind", "offload", "clip", "overflow_check", "loss_scale", "loss_scale_factor", "loss_scale_steps"}},
       {"data_parallel", {"reduce", "bucket_mib"}},

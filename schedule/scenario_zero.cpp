@@ -63,6 +63,13 @@ void refuse_deepspeed_keys(ScenarioReading& r, const JsonObject& o, const char* 
   }
 }
 
+void refuse_communicators(ScenarioReading& r, const JsonObject& o, const char* form) {
+  if (!o.has("communicators")) return;
+  r.problems.error_at_key("ZERO", *o.find("communicators"),
+                          fmt::format("form {} runs gathers and reductions on one lane: \"communicators\" says nothing", in_quotes(form)),
+                          "write \"form\": \"fsdp\" or \"deepspeed\", or remove \"communicators\"");
+}
+
 // The keys of the other forms beside DeepSpeed's.
 void refuse_other_keys(ScenarioReading& r, const JsonObject& o) {
   for (const OtherKey& key : kOtherKeys)
@@ -90,9 +97,11 @@ void read_zero(ScenarioReading& r) {
   zero.reduce = step ? ZeroReduce::Step : ZeroReduce::MicroBatch;
   zero.ends = o.choice("ends", {"sharded", "whole"}).value_or(0) == 1 ? ZeroEnds::Whole : ZeroEnds::Sharded;
   zero.shard_ranks = o.integer("shard_ranks", {1, kMostRanks}).value_or(0);
+  zero.communicators = o.integer("communicators", {1, 2}).value_or(zero.form == ZeroForm::Deepspeed ? 1 : 2);
   read_deepspeed(r, o);
   if (zero.form == ZeroForm::Deepspeed) return refuse_other_keys(r, o);
   refuse_deepspeed_keys(r, o, forms[form].c_str());
+  if (zero.form != ZeroForm::Fsdp) refuse_communicators(r, o, forms[form].c_str());
   refuse_keys_below(r, o, 1, {"reduce", "ends", "shard_ranks"});
   refuse_keys_below(r, o, 2, {"form", "prefetch"});
   refuse_keys_below(r, o, 3, {"reshard"});

@@ -9,7 +9,8 @@
 //   gradients       gradient_buckets.h, on lane `reduce` (overlap_comm) or in the order of the compute lane
 //   behind Adam     persistent parameters are gathered again, one call
 //
-// Gathers and reductions are one process group's: one communicator, where they run in the order of issue whatever their lanes.
+// Gathers and reductions are one process group's: one communicator, where they run in the order of issue whatever their lanes
+// (communicators 2: one each).
 // The submodules are our segments: attention half, MLP half, embedding, head, every visit (F, R, B) a use. DeepSpeed's are the leaf modules
 // (a projection, a norm), unless whole halves are named by set_z3_leaf_modules. So one call fetches what DeepSpeed fetches with two to four
 // of them, a half's parameters live for the whole half, and the gradients of a half become final together.
@@ -46,12 +47,14 @@ std::vector<bool> trace_ends(const Visits& visits) {
 class DeepspeedZero : public Mechanism {
  public:
   DeepspeedZero(const Plan& plan, ScheduleBuilder& builder)
-      : options_(plan.scenario->zero.deepspeed), comm_(builder.communicator("zero", {"dp"})) {}
+      : options_(plan.scenario->zero.deepspeed), comm_(builder.communicator("zero", {"dp"})), reduce_comm_(comm_) {
+    if (plan.scenario->zero.communicators == 2) reduce_comm_ = builder.communicator("zero.reduce", {"dp"});
+  }
 
   void begin(const Visits& visits, ProgramContext& program) override {
     gather_lane_ = program.emit.lane("gather", Engine::Network, Priority::High);
     const LaneId reduce = options_.overlap_comm ? program.emit.lane("reduce", Engine::Network, Priority::High) : program.compute;
-    buckets_.emplace(comm_, reduce, options_.reduce_bucket_size);
+    buckets_.emplace(reduce_comm_, reduce, options_.reduce_bucket_size);
     fetches_ = {};
     list_parameters(program);
     make_traces(visits, program);
@@ -252,7 +255,7 @@ class DeepspeedZero : public Mechanism {
   }
 
   const DeepspeedOptions options_;
-  CommId comm_;
+  CommId comm_, reduce_comm_;  // of the gathers and shards; of the reductions
   LaneId gather_lane_;
   std::vector<ZeroUnit> units_;               // one a segment, in order
   std::vector<std::size_t> first_unit_;       // [chunk]

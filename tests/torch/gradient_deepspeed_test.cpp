@@ -17,6 +17,7 @@ const std::vector<std::string> kOptions = {
     R"("param_persistence_threshold": 0, "prefetch_bucket_size": 0, "max_reuse_distance": 0, "reduce_bucket_size": 1)",
     R"("param_persistence_threshold": 100, "prefetch_bucket_size": 20000, "max_reuse_distance": 0, "reduce_bucket_size": 20000)",
     R"("param_persistence_threshold": 1000, "max_live_parameters": 30000, "max_reuse_distance": 40000, "overlap_comm": false)",
+    R"("param_persistence_threshold": 0, "max_reuse_distance": 0, "communicators": 2, "reduce_bucket_size": 10000)",
     R"("reduce_bucket_size": 50000)",  // everything is persistent
 };
 const std::vector<std::string> kRecompute = {R"({"mode": "none"})", R"({"mode": "full"})", R"({"mode": "every", "every": 3})",

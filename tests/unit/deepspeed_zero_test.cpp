@@ -226,7 +226,8 @@ const char* const kOptions[] = {
     "", R"("param_persistence_threshold": 1000)",
     R"("param_persistence_threshold": 0, "max_reuse_distance": 0, "prefetch_bucket_size": 0, "reduce_bucket_size": 1)",
     R"("param_persistence_threshold": 200, "max_reuse_distance": 0, "prefetch_bucket_size": 20000, "overlap_comm": false)",
-    R"("param_persistence_threshold": 0, "max_live_parameters": 30000, "reduce_bucket_size": 20000)"};
+    R"("param_persistence_threshold": 0, "max_live_parameters": 30000, "reduce_bucket_size": 20000)",
+    R"("param_persistence_threshold": 100, "communicators": 2, "reduce_bucket_size": 10000)"};
 
 TEST(DeepspeedProgram, HasNoProblemInAnyCombination) {
   for (const char* options : kOptions)
@@ -382,6 +383,9 @@ TEST(DeepspeedTimes, GathersAndReductionsTakeTurns) {
   EXPECT_EQ(makespan(compiled(c), {1, 2, 6, 4}), 42);
   // [21,29], [29,30]; attn [30,36], embed [36,42]; [36,44], [44,52].
   EXPECT_EQ(makespan(compiled(c), {1, 2, 6, 8}), 52);
+  // With a communicator each, attn's gather ends at 7 and computes go on: 33; the calls [21,29], [29,37], [37,45].
+  c.zero += R"(, "communicators": 2)";
+  EXPECT_EQ(makespan(compiled(c), {1, 2, 6, 8}), 45);
 }
 
 }  // namespace
