@@ -82,6 +82,9 @@ SaveIds make_ids(const Plan& plan, ScheduleBuilder& builder) {
   if (plan.scenario->zero.level > 0) ids.zero.blocks = ids.zero.ends = shards("zero", SegmentKind::Attention);
   if (plan.ends_everywhere() && plan.sharded(SegmentKind::Head)) ids.zero.ends = shards("zero.ends", SegmentKind::Head);
   if (plan.ranks() > 1) ids.pipe = builder.communicator("pp", {"pp"});
+  if (plan.tying != Tying::Remote) return ids;
+  const auto first = static_cast<std::uint32_t>(plan.stages.front().rank), last = static_cast<std::uint32_t>(plan.stages.back().rank);
+  builder.communicator("pp.tied", {"pp"}, {{std::min(first, last), std::max(first, last)}});  // says that the head's table is a copy
   return ids;
 }
 

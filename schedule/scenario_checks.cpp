@@ -283,7 +283,7 @@ void check_save(ScenarioReading& r) {
     report(r, "SAVE", anchor(r, "cost", "model"), "times of stages do not say what a save's gathers and copies take",
            "write \"machine\" instead of \"cost\"");
   if (s.lazy_state)
-    report(r, "SAVE", anchor(r, "run", "lazy_state"), "a save stands beside the state of a training step, and no step begins it here",
+    report(r, "SAVE", anchor(r, "run", "lazy_state"), "a save stands beside the whole state of training, and lazy state begins with the use in a step",
            "write \"lazy_state\": false, or \"task\": \"step\"");
 }
 
