@@ -34,18 +34,37 @@ bool holds_parameters(const BoundAccess& access) {
   return access.category == Category::Param || access.category == Category::GatheredParam || access.category == Category::Gradient;
 }
 
+bool is_of_forward(const BoundAccess& access) {
+  return access.layout != nullptr && (access.layout->name.ends_with(".saved") || access.layout->name.ends_with(".passing"));
+}
+
+// Whether one operand goes on with another one's tensors.
+bool continues(const BoundAccess& first, const BoundAccess& next) {
+  if (next.mode != first.mode || next.part.kind != Part::Kind::Whole) return false;
+  return is_of_forward(first) ? is_of_forward(next) : holds_parameters(first) && next.category == first.category;
+}
+
 // "out" names "layers.0.attn.out", not "layout".
 bool names(std::string_view name, std::string_view end) {
   return name.ends_with(end) && (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
 }
 
+// Of a flat group that also holds parameters of another segment: "layers.0.mlp.norm.bias" is none of "attn".
+bool belongs_elsewhere(std::string_view name, std::string_view segment) {
+  for (const std::string_view other : {"embed", "attn", "mlp", "head"}) {
+    if (other == segment) continue;
+    if (name.starts_with(fmt::format("{}.", other)) || name.find(fmt::format(".{}.", other)) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 // "mask" is the tensor of that name before it is "core.mask".
-const TensorSpec* tensor_named(const Layout& layout, std::string_view end) {
+const TensorSpec* tensor_named(const Layout& layout, std::string_view end, std::string_view segment) {
   for (const TensorSpec& tensor : layout.tensors) {
     if (tensor.name == end) return &tensor;
   }
   for (const TensorSpec& tensor : layout.tensors) {
-    if (names(tensor.name, end)) return &tensor;
+    if (names(tensor.name, end) && !belongs_elsewhere(tensor.name, segment)) return &tensor;
   }
   return nullptr;
 }
@@ -72,9 +91,7 @@ const BoundAccess& Operands::take(const char* what, AccessMode mode) {
 std::span<const BoundAccess> Operands::run_of(const BoundAccess& operand) const {
   const auto rest = accesses_.subspan(static_cast<std::size_t>(&operand - accesses_.data()));
   std::size_t count = 1;
-  while (holds_parameters(operand) && operand.part.kind == Part::Kind::Whole && count < rest.size() && rest[count].mode == operand.mode &&
-         rest[count].category == operand.category && rest[count].part.kind == Part::Kind::Whole)
-    ++count;
+  while (operand.part.kind == Part::Kind::Whole && count < rest.size() && continues(operand, rest[count])) ++count;
   return rest.first(count);
 }
 
@@ -133,6 +150,16 @@ bool Operands::next_is_parameter() {
          (access->category == Category::Param || access->category == Category::GatheredParam);
 }
 
+bool Operands::next_is_of_forward() {
+  const BoundAccess* access = next();
+  return access != nullptr && is_of_forward(*access);
+}
+
+bool Operands::next_is_kept() {
+  const BoundAccess* access = next();
+  return access != nullptr && access->layout != nullptr && access->layout->name.ends_with(".kept");
+}
+
 bool Operands::next_is_laid_out_as(std::string_view layout) {
   const BoundAccess* access = next();
   return access != nullptr && access->layout != nullptr && access->layout->name == layout;
@@ -158,19 +185,13 @@ void Operands::finish() {
   }
 }
 
-const Work& Operands::work() const {
-  const WorkId work = part().work;
-  if (!work.valid()) fail("it states no work; the weight gradient takes its shapes from it");
-  return schedule_.works[work.value];
-}
-
 Operands::Found Operands::find(const BoundAccess& operand, std::string_view suffix) const {
   if (operand.layout == nullptr) fail("an operand has no layout");
   const std::string own = fmt::format("{}.{}", segment(), suffix);
   const auto run = run_of(operand);
   for (const std::string_view end : {std::string_view(own), suffix}) {
     for (const BoundAccess& part : run) {
-      const TensorSpec* tensor = part.layout == nullptr ? nullptr : tensor_named(*part.layout, end);
+      const TensorSpec* tensor = part.layout == nullptr ? nullptr : tensor_named(*part.layout, end, segment());
       if (tensor != nullptr) return {&part, tensor};
     }
   }

@@ -43,7 +43,7 @@ class DataParallel : public Mechanism {
       if (!open || buckets_.back().comm != comm) buckets_.push_back({comm, {}, {}, 0});
       Bucket& bucket = buckets_.back();
       bucket.members.push_back(end);
-      bucket.bytes += Bytes(program.stage(end.chunk).segments[static_cast<std::size_t>(end.segment)].elements * size_of(scenario.gradient));
+      bucket.bytes += Bytes(program.stage(end.chunk).segments[static_cast<std::size_t>(end.segment)].trained * size_of(scenario.gradient));
       bucket.ready = end.visit;
       open = bucket.bytes < scenario.bucket_bytes;
     }
@@ -71,7 +71,7 @@ class DataParallel : public Mechanism {
     op.label = cast.label();
     std::vector<Access> accesses;
     for (const GradientEnd& member : bucket.members) {
-      const std::int64_t elements = program.stage(member.chunk).segments[static_cast<std::size_t>(member.segment)].elements;
+      const std::int64_t elements = program.stage(member.chunk).segments[static_cast<std::size_t>(member.segment)].trained;
       accesses.push_back(update(cast.before(program.home(member.chunk, member.segment).gradient.front(), {}, elements, program.emit)));
     }
     program.emit.op(op, accesses);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace steptwin {
 namespace {
 
@@ -26,6 +28,7 @@ class GroupMaker {
     made.gradient_layout = layout(scenario.gradient);
     StoredGroup& stored = made.stored;
     stored.elements = cut_.partition;
+    stored.parameters = group_.parameters;
     const Part own{Part::Kind::Shard, comm_.value, 0};
     if (scenario.zero.level == 3) {
       stored.param = shard("param", Category::Param, scenario.compute, Space::Device);
@@ -33,6 +36,7 @@ class GroupMaker {
       stored.param = whole("param", Category::Param, scenario.compute);
       stored.param_part = own;
     }
+    if (!group_.requires_grad) return made;
     if (scenario.zero.level >= 2) {
       stored.gradient = shard("grad", Category::GradientShard, scenario.gradient, Space::Device);
     } else {
@@ -48,7 +52,8 @@ class GroupMaker {
  private:
   LayoutId layout(DType dtype) { return program_.emit.builder().layout(layout_of(group_, name_, dtype)); }
   BufferId whole(const char* what, Category category, DType dtype) {
-    return program_.emit.resident(fmt::format("{}.{}", name_, what), category, Bytes(cut_.gathered * size_of(dtype)), layout(dtype));
+    const std::int64_t elements = group_.requires_grad ? cut_.gathered : group_.total;  // nothing is gathered into what is never stepped
+    return program_.emit.resident(fmt::format("{}.{}", name_, what), category, Bytes(elements * size_of(dtype)), layout(dtype));
   }
   BufferId shard(const char* what, Category category, DType dtype, Space space) {
     const BufferId buffer =
@@ -63,12 +68,6 @@ class GroupMaker {
   std::string name_;
   Sharding cut_;
 };
-
-std::vector<StoredParameter> stored_parameters(const SegmentPlan& segment, DType dtype) {
-  std::vector<StoredParameter> out;
-  for (const Parameter& parameter : segment.parameters) out.push_back({parameter.name, parameter.shape, dtype});
-  return out;
-}
 
 void add_stand_alone(ZeroUnit& unit, const SegmentPlan& segment, ProgramContext& program, CommId comm) {
   const std::int64_t ranks = program.plan.shard_ranks(segment.kind);
@@ -85,19 +84,35 @@ void add_block(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program, 
   }
   const std::vector<FlatGroup> groups = flat_groups(parameters);
   for (const FlatGroup& group : groups) {
-    const std::string name = fmt::format("layers.{}{}", unit.layer, groups.size() > 1 ? "." + group.key : "");
+    const std::string name = group_name(fmt::format("layers.{}", unit.layer), group, groups.size());
     unit.groups.push_back(GroupMaker(program, comm, group, name, program.plan.shard_ranks(SegmentKind::Attention)).make());
+  }
+}
+
+void note_segments(ZeroUnit& unit, const StagePlan& stage) {
+  for (std::int32_t k = unit.segments; k-- > 0;) {
+    const SegmentPlan& segment = stage.segments[static_cast<std::size_t>(unit.first_segment + k)];
+    if (segment.trained > 0) unit.stepped_with = unit.first_segment + k;
+    for (ZeroGroup& group : unit.groups)
+      group.of_segment[static_cast<std::size_t>(k)] =
+          std::any_of(group.stored.parameters.begin(), group.stored.parameters.end(),
+                      [&](const StoredParameter& parameter) { return parameter.name.starts_with(segment.name + "."); });
   }
 }
 
 ZeroUnit make_unit(const StagePlan& stage, std::int32_t segment, ProgramContext& program, const ZeroComms& comms) {
   const SegmentPlan& first = stage.segments[static_cast<std::size_t>(segment)];
-  ZeroUnit unit{stage.chunk, segment, first.layer >= 0 ? 2 : 1, first.layer, {}};
+  ZeroUnit unit{stage.chunk, segment, first.layer >= 0 ? 2 : 1, first.layer, {}, {}, -1};
   if (unit.stand_alone())
     add_stand_alone(unit, first, program, comms.ends);
   else
     add_block(unit, stage, program, comms.blocks);
-  for (const ZeroGroup& group : unit.groups) program.home(stage.chunk, segment).groups.push_back(group.stored);
+  note_segments(unit, stage);
+  for (const ZeroGroup& group : unit.groups) {
+    if (!group.stored.gradient.valid()) continue;
+    unit.trained.push_back(group);
+    program.home(stage.chunk, unit.stepped_with).groups.push_back(group.stored);
+  }
   return unit;
 }
 
