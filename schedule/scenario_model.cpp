@@ -32,7 +32,6 @@ void read_variations(const JsonObject& o, ModelShape& model) {
   model.frozen = o.strings("frozen").value_or(model.frozen);
 }
 
-// "Layers are 0 to 11" where a pattern counts further.
 std::string frozen_help(const ModelShape& model, const std::string& pattern, const std::vector<std::string>& names) {
   if (model.tied && matches_name(pattern, "head.weight")) return "the head is tied: its table is 'embed.token.weight'";
   const std::string near = nearest_pattern(pattern, names);
@@ -58,7 +57,7 @@ void check_frozen(ScenarioReading& r, const JsonObject& o) {
     if (!used[i])
       r.problems.error("FROZEN", list.items[i], fmt::format("no parameter is named {}", in_quotes(model.frozen[i])),
                        frozen_help(model, model.frozen[i], names));
-  if (!trained) r.problems.error("FROZEN", list, "every parameter is frozen: there is nothing to train", "leave one out, \"head.*\" for example");
+  if (!trained) r.problems.error("FROZEN", list, "every parameter is frozen: there is nothing to train", "remove a pattern, or make one narrower");
 }
 
 void refuse_widths(ScenarioReading& r, const JsonObject& o, const std::string& origin) {

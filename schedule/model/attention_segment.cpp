@@ -143,6 +143,7 @@ void set_workspaces(const ModelShape& model, const Sizes& z, const Depth& depth,
 
 HalfLayer attention_half(const ModelShape& model, const Sizes& z) {
   HalfLayer half;
+  half.name = "attn";
   half.in = projections(model, z);
   half.out = {z.q, z.h, is_gpt(model), "out"};
   if (!is_gpt(model)) half.core_forward.push_back(rope(z));

@@ -70,17 +70,24 @@ bool matches_one(const std::string& pattern, const std::vector<std::string>& nam
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return matches_name(pattern, name); });
 }
 
-// Every word of the pattern that is in no name becomes the nearest one that is.
+// Every word of the pattern that is in no name becomes the nearest one that is, and every number beyond the largest one becomes that.
 std::string with_known_words(const std::string& pattern, const std::vector<std::string>& names) {
   std::vector<std::string> words;
+  std::int64_t largest = 0;
   for (const std::string& name : names)
-    for (std::string& word : segments_of(name))
-      if (std::find(words.begin(), words.end(), word) == words.end() && (word.front() < '0' || word.front() > '9'))
+    for (std::string& word : segments_of(name)) {
+      std::string_view rest = word;
+      if (const auto number = take_number(rest))
+        largest = std::max(largest, *number);
+      else if (std::find(words.begin(), words.end(), word) == words.end())
         words.push_back(std::move(word));
+    }
   std::vector<std::string> segments = segments_of(pattern);
   for (std::string& segment : segments) {
-    const bool word = !segment.empty() && segment.find('*') == std::string::npos && (segment.front() < '0' || segment.front() > '9');
-    if (!word) continue;
+    std::string_view rest = segment;
+    const auto number = take_number(rest);
+    if (number && *number > largest) segment = std::to_string(largest);
+    if (number || segment.empty() || segment.find('*') != std::string::npos) continue;
     if (const std::string near = nearest_name(segment, words); !near.empty()) segment = near;
   }
   return joined(segments);

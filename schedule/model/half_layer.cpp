@@ -59,7 +59,7 @@ Work weight_grad_work(const ModelShape& model, const Sizes& z, const HalfLayer& 
 }
 
 SavedSet kept_for_weight_grad(const ModelShape& model, const Sizes& z, const HalfLayer& half, const WantedGradients& wanted) {
-  SavedSet kept("half.kept");
+  SavedSet kept(std::string(half.name) + ".kept");
   if (wants_weight_of_in(half, wanted)) kept.add("norm.out", z.compute, {z.tokens, z.h});
   if (wants_weight(wanted, half.out)) kept.add("core.out", z.compute, {z.tokens, half.out.in});
   if (wants_weight(wanted, half.out) || wants_bias(wanted, half.out)) kept.add("dy", z.compute, {z.tokens, half.out.out});

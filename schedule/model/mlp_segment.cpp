@@ -51,6 +51,7 @@ void set_workspace(const ModelShape& model, const Sizes& z, const HalfLayer& hal
 
 HalfLayer mlp_half(const ModelShape& model, const Sizes& z) {
   HalfLayer half;
+  half.name = "mlp";
   const std::int64_t elements = z.tokens * z.f;
   if (model.family == Family::Gpt) {
     half.in = {{z.h, z.f, true, "up"}};

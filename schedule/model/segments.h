@@ -15,6 +15,7 @@ SegmentCost head_segment(const ModelShape& model, const Sizes& z, const WantedGr
 
 // A residual half of a layer: y = x + dropout(out(core(in(norm(x))))). Several `in` projections share the norm's output.
 struct HalfLayer {
+  const char* name = "";
   std::vector<Linear> in;
   std::vector<Kernel> core_forward, core_input_grad;
   Linear out;

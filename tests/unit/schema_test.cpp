@@ -65,7 +65,7 @@ TEST(Schema, ListsTheNamesOfTheTables) {
 bool is_combination(const std::string& code) {
   static const std::set<std::string> kCodes = {"PARTITION", "WARM-UP", "HEADS", "SEQUENCE", "SIZE",   "PRECISION",
                                                "COST",      "NODES",   "FILE",  "ORDER",    "SOURCE", "MESH",
-                                               "ZERO",      "RECOMPUTE", "CONFLICT", "PIPELINE"};
+                                               "ZERO",      "RECOMPUTE", "CONFLICT", "PIPELINE", "FROZEN"};
   return kCodes.contains(code);
 }
 
