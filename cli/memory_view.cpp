@@ -77,7 +77,8 @@ void add_state(ClosedForm& form, const Scenario& scenario, const Count& count, s
   const auto share = [&](std::int64_t bytes, int level) { return zero >= level ? bytes / ranks : bytes; };
   form.parameters += share(count.all * size_of(scenario.compute), 3);
   form.gradients += share(count.trained * size_of(scenario.gradient), 2);
-  if (scenario.optimizer == OptimizerKind::Adam && !scenario.offload) form.optimizer += share(count.trained * 3 * size_of(scenario.master), 1);
+  const std::int64_t states = 2 * size_of(DType::Fp32) + (scenario.master != scenario.compute ? size_of(scenario.master) : 0);
+  if (scenario.optimizer == OptimizerKind::Adam && !scenario.offload) form.optimizer += share(count.trained * states, 1);
 }
 
 ClosedForm closed_form(const Scenario& scenario, const std::vector<std::int64_t>& layers, std::size_t stage) {
