@@ -58,7 +58,8 @@ std::int64_t activation_bytes(const Scenario& scenario, std::int64_t stage, std:
   for (std::int64_t layer = first; layer < first + layers; ++layer) {
     std::int64_t own = 0;
     for (const SegmentKind kind : {SegmentKind::Attention, SegmentKind::Mlp})
-      own += segment_activation_bytes(scenario.model, kind, batch, scenario.compute, wanted[segment_place(scenario.model, kind, layer)]).value;
+      own +=
+          segment_activation_bytes(scenario.model, kind, batch, scenario.compute, wanted[segment_place(scenario.model, kind, layer)]).value;
     sum += own, largest = std::max(largest, own);
     listed += wanted[segment_place(scenario.model, SegmentKind::Mlp, layer)].any() ? 1 : 0;
   }
@@ -87,7 +88,8 @@ ClosedForm closed_form(const Scenario& scenario, const std::vector<std::int64_t>
   ClosedForm form;
   add_state(form, scenario, count.layers, axis_size(scenario.mesh, "dp"), scenario.zero.level);
   add_state(form, scenario, count.ends, batch_ranks(scenario), scenario.zero.ends == ZeroEnds::Sharded ? scenario.zero.level : 0);
-  form.activations = activation_bytes(scenario, static_cast<std::int64_t>(stage), static_cast<std::int64_t>(layers.size()), first, layers[stage]);
+  form.activations =
+      activation_bytes(scenario, static_cast<std::int64_t>(stage), static_cast<std::int64_t>(layers.size()), first, layers[stage]);
   return form;
 }
 

@@ -87,8 +87,8 @@ void compare_frozen(GradientCheck& check, const Schedule& schedule, const Execut
     for (const auto& [name, values] : rank) {
       const auto drawn = plain.parameters.front().find(drawn_as(schedule, name));
       if (drawn == plain.parameters.front().end()) continue;
-      const bool same = values.size() == drawn->second.size() &&
-                        std::memcmp(values.data(), drawn->second.data(), values.size() * sizeof(float)) == 0;
+      const bool same =
+          values.size() == drawn->second.size() && std::memcmp(values.data(), drawn->second.data(), values.size() * sizeof(float)) == 0;
       if (!same) check.problem = fmt::format("the frozen parameter {} has changed", name);
     }
 }

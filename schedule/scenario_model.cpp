@@ -57,7 +57,8 @@ void check_frozen(ScenarioReading& r, const JsonObject& o) {
     if (!used[i])
       r.problems.error("FROZEN", list.items[i], fmt::format("no parameter is named {}", in_quotes(model.frozen[i])),
                        frozen_help(model, model.frozen[i], names));
-  if (!trained) r.problems.error("FROZEN", list, "every parameter is frozen: there is nothing to train", "remove a pattern, or make one narrower");
+  if (!trained)
+    r.problems.error("FROZEN", list, "every parameter is frozen: there is nothing to train", "remove a pattern, or make one narrower");
 }
 
 void refuse_widths(ScenarioReading& r, const JsonObject& o, const std::string& origin) {

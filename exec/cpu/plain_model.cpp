@@ -51,7 +51,8 @@ void read_parameters(const Schedule& schedule, ModelFacts& facts) {
     for (const Buffer& buffer : program.buffers) {
       if (buffer.category == Category::Optimizer && schedule.name(buffer.name).ends_with(".master")) facts.master = true;
       if (buffer.resident && buffer.layout.valid() && (buffer.category == Category::Gradient || buffer.category == Category::GradientShard))
-        for (const TensorSpec& tensor : schedule.layouts[buffer.layout.value].tensors) facts.trained.insert(drawn_as(schedule, tensor.name));
+        for (const TensorSpec& tensor : schedule.layouts[buffer.layout.value].tensors)
+          facts.trained.insert(drawn_as(schedule, tensor.name));
       if (buffer.category != Category::Param || !buffer.resident || !buffer.layout.valid()) continue;
       for (const TensorSpec& tensor : schedule.layouts[buffer.layout.value].tensors) {
         if (drawn_as(schedule, tensor.name) == tensor.name) facts.parameters.emplace(tensor.name, tensor);

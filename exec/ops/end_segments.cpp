@@ -158,8 +158,7 @@ void embedding_backward(Operands& operands) {
   do {
     const BoundAccess& gradient = operands.gradient("G");
     if (gradient.part.kind != Part::Kind::Tensor) {
-      if (operands.has(gradient, "token.weight"))
-        table_gradient(operands, gradient, operands.tensor(gradient, "token.weight"), dy, ids);
+      if (operands.has(gradient, "token.weight")) table_gradient(operands, gradient, operands.tensor(gradient, "token.weight"), dy, ids);
       if (operands.has(gradient, "position.weight"))
         position_gradient(operands, gradient, operands.tensor(gradient, "position.weight"), dy);
     } else if (const TensorView view = operands.only_tensor(gradient); is_table(gradient)) {

@@ -159,7 +159,8 @@ HalfLayer::WeightInputs HalfLayer::backward(const BoundAccess& dy, const BoundAc
   if (has_saved("norm.out")) inputs.norm_out = rows_of(saved("norm.out"));
   if (has_saved(form_.core_saved)) inputs.core = rows_of(saved(form_.core_saved));
   const bool norm = dx != nullptr || has_either(operands_, gradient, "norm");
-  const bool core = norm || std::any_of(form_.in.begin(), form_.in.end(), [&](const auto& in) { return has_either(operands_, gradient, in); });
+  const bool core =
+      norm || std::any_of(form_.in.begin(), form_.in.end(), [&](const auto& in) { return has_either(operands_, gradient, in); });
   if (!core) return inputs;
   const at::Tensor d_core = at::mm(inputs.dy, weight(form_.out));
   const std::vector<at::Tensor> d_in = half_ == Half::Mlp ? activate_backward(d_core) : attend_backward(d_core);

@@ -81,7 +81,8 @@ parts::Contribution which_of(const BoundAccess& gradient) {
 void contribute_norm(const Operands& operands, const BoundAccess& gradient, const at::Tensor& sums) {
   std::int64_t row = 0;
   for (const char* name : {"norm.weight", "norm.bias"}) {
-    if (operands.has(gradient, name)) parts::contribute(tensor_at(operands, operands.tensor(gradient, name)), sums[row], which_of(gradient));
+    if (operands.has(gradient, name))
+      parts::contribute(tensor_at(operands, operands.tensor(gradient, name)), sums[row], which_of(gradient));
     ++row;
   }
 }

@@ -9,9 +9,9 @@
 //   before the embedding's    first stage: M copies put its input gradients together; broadcast from it; a copy of the own batch
 //     backward
 //
-// Of the backward only what somebody below needs: behind the head's when a layer or the embedding is trained, before the embedding's when it is.
-// Every rank holds the gathered and the broadcast tensors while they are on the way, whatever it needs of them. They are not kept longer
-// than their last use (BMTrain's autograd graph keeps the outputs until the backward).
+// Of the backward only what somebody below needs: behind the head's when a layer or the embedding is trained, before the embedding's when
+// it is. Every rank holds the gathered and the broadcast tensors while they are on the way, whatever it needs of them. They are not kept
+// longer than their last use (BMTrain's autograd graph keeps the outputs until the backward).
 #include <fmt/format.h>
 
 #include "schedule/mechanisms/all.h"

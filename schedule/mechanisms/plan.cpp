@@ -59,13 +59,13 @@ void plan_gradients(Plan& plan) {
       for (SegmentPlan& segment : stage.segments) {
         if (segment.kind != kind) continue;
         segment.wanted = wanted[segment_place(scenario.model, kind, segment.layer)];
-        const auto same = std::find_if(plan.variants.begin(), plan.variants.end(), [&](const SegmentVariant& v) {
-          return v.kind == kind && v.wanted == segment.wanted;
-        });
+        const auto same = std::find_if(plan.variants.begin(), plan.variants.end(),
+                                       [&](const SegmentVariant& v) { return v.kind == kind && v.wanted == segment.wanted; });
         segment.variant = static_cast<std::size_t>(same - plan.variants.begin());
         if (same != plan.variants.end()) continue;
-        plan.variants.push_back({kind, segment.wanted,
-                                 segment_cost(scenario.model, kind, plan.batch_shape(kind), scenario.compute, scenario.gradient, segment.wanted)});
+        plan.variants.push_back(
+            {kind, segment.wanted,
+             segment_cost(scenario.model, kind, plan.batch_shape(kind), scenario.compute, scenario.gradient, segment.wanted)});
       }
   }
 }

@@ -44,8 +44,8 @@ class SegmentOp {
     }
     const std::int32_t micro_batch = program_.plan.shown_micro_batch(segment_.kind, visit_.micro_batch);
     const Label label{visit_.phase, program_.ids.segment[kind()], segment_.layer, visit_.chunk, micro_batch, -1};
-    program_.last_compute =
-        program_.emit.compute(program_.compute, label, program_.ids.work[segment_.variant][static_cast<std::size_t>(visit_.phase)], accesses_);
+    program_.last_compute = program_.emit.compute(program_.compute, label,
+                                                  program_.ids.work[segment_.variant][static_cast<std::size_t>(visit_.phase)], accesses_);
     if (visit_.slot >= 0) use_slot();
   }
 

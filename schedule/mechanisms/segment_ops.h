@@ -2,7 +2,8 @@
 //
 // x input, y output of the segment; dx, dy their gradients; P parameters, G their gradients; S saved tensors (the model's layout);
 // scale the loss scale, the first of {scale, good steps, skipped steps}, fp32; random the
-// state that F draws its dropout masks from and R draws them again (host memory; with dropout under recompute); T the embedding's token table and dT its gradient, when a tied head shares it on its rank (tensor part of the embedding's buffers);
+// state that F draws its dropout masks from and R draws them again (host memory; with dropout under recompute); T the embedding's token
+// table and dT its gradient, when a tied head shares it on its rank (tensor part of the embedding's buffers);
 // K what a weight gradient needs behind its input gradient. [ ] = only when it exists. G and dT: `write` by the step's first
 // contribution, `update` later. S and y of an R visit have category recompute.
 //
@@ -13,7 +14,8 @@
 //   head       F      read x, read targets[piece mb/m], read P, [read T], [write S], [write S'], write loss, [write workspace]
 //   embed      B, W   read dy, read tokens[piece mb/m], [read S], G, [write workspace]
 //   attn, mlp  B      read dy, [read S], [read x], read P, [write dx], [G], [write workspace]
-//   head       B      read targets[piece mb/m], [read S], [read x], read P, [read T], [read scale], [write dx], [G], [dT], [write workspace]
+//   head       B      read targets[piece mb/m], [read S], [read x], read P, [read T], [read scale], [write dx], [G], [dT],
+//                     [write workspace]
 //   attn, mlp  I      read dy, [read S], [read x], read P, write dx, [write K], [write workspace]
 //   head       I      read targets[piece mb/m], [read S], [read x], read P, [read T], [read scale], write dx, [write K], [write workspace]
 //   attn, mlp  W      read K, G

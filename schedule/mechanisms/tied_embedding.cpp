@@ -1,8 +1,8 @@
 // A tied embedding over stages: the last stage's head uses a copy of the first stage's token table. Both gradients are summed in
 // ascending stage order before the optimizer (an all-reduce of two members in the gradient type, in place), so both optimizers make
 // the same step and the copies stay equal. Issued when all gradients are done, behind the data-parallel reduction of both.
-// Under ZeRO each rank sums its share of the table. A frozen table has no gradient and nothing is summed; the communicator is there, as by it
-// executors know the head's table for a copy (exec/ops/compute.h).
+// Under ZeRO each rank sums its share of the table. A frozen table has no gradient and nothing is summed; the communicator is there, as by
+// it executors know the head's table for a copy (exec/ops/compute.h).
 #include <algorithm>
 
 #include "schedule/mechanisms/all.h"

@@ -18,9 +18,9 @@
 // Where embedding and head stand on every rank of a pipeline (form bmtrain), they are sharded over all ranks, on communicator zero.ends.
 // There the micro-batches of a batch share one enter, one gather and one reduction of a block: an enter with the first of them in each
 // direction, a leave with the last one's backward.
-// Frozen parameters (groups without gradient) are gathered with the others and that is all. A unit without a trained one opens no gradients
-// and leaves nothing behind, so what its enter recorded on the compute lane stands; one without a backward is not entered there, and its copy
-// is dropped behind every forward use. A frozen table that a head shares is held for the head's backward.
+// Frozen parameters (groups without gradient) are gathered with the others and that is all. A unit without a trained one opens no
+// gradients and leaves nothing behind, so what its enter recorded on the compute lane stands; one without a backward is not entered there,
+// and its copy is dropped behind every forward use. A frozen table that a head shares is held for the head's backward.
 // Levels 1 and 2 keep whole parameters: nothing is gathered, but the optimizer's shards are all-gathered behind each step of a unit.
 // The first optimizer op waits for the last reduction, as BMTrain's `backward` does.
 // Hybrid sharding: the shards' sums are added over the replicas (communicator zero.replicas) with the step's last reduction.

@@ -64,7 +64,8 @@ SavedSet kept_for_weight_grad(const ModelShape& model, const Sizes& z, const Hal
   if (wants_weight(wanted, half.out)) kept.add("core.out", z.compute, {z.tokens, half.out.in});
   if (wants_weight(wanted, half.out) || wants_bias(wanted, half.out)) kept.add("dy", z.compute, {z.tokens, half.out.out});
   for (const Linear& linear : half.in)
-    if (wants_weight(wanted, linear) || wants_bias(wanted, linear)) kept.add(std::string("d.") + linear.name, z.compute, {z.tokens, linear.out});
+    if (wants_weight(wanted, linear) || wants_bias(wanted, linear))
+      kept.add(std::string("d.") + linear.name, z.compute, {z.tokens, linear.out});
   if (wanted_norm_vectors(model, wanted) > 0) kept.add("norm.sums", DType::Fp32, {norm_vectors(model), z.h});
   return kept;
 }

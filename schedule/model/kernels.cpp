@@ -64,7 +64,9 @@ Kernel linear_input_grad(const Sizes& z, const Linear& linear) { return matmul_k
 
 namespace {
 
-std::string end_of_name(const Linear& linear, const char* what) { return *linear.name == '\0' ? what : std::string(linear.name) + "." + what; }
+std::string end_of_name(const Linear& linear, const char* what) {
+  return *linear.name == '\0' ? what : std::string(linear.name) + "." + what;
+}
 
 }  // namespace
 

@@ -34,7 +34,7 @@ struct ModelShape {
 struct Parameter {
   std::string name;                 // "layers.3.attn.qkv.weight"
   std::vector<std::int64_t> shape;
-  bool tied = false;                // the head's copy of a tied embedding: same values, counted once; frozen when the table is
+  bool tied = false;                // the head's copy of a tied embedding: same values, counted once, frozen with it
   bool frozen = false;
   std::int64_t elements() const;
 };
@@ -55,8 +55,8 @@ const char* segment_name(SegmentKind kind);  // "embed", "attn", "mlp", "head"
 std::vector<Parameter> segment_parameters(const ModelShape& model, SegmentKind kind, std::int64_t layer);
 std::vector<std::string> parameter_names(const ModelShape& model);  // in network order, tied copies left out
 
-// What is asked of every segment's backward: the one place that decides it. By segment_place(): the embedding 0, then two of each layer, the
-// head last.
+// What is asked of every segment's backward: the one place that decides it. By segment_place(): the embedding 0, then two of each
+// layer, the head last.
 std::vector<WantedGradients> wanted_gradients(const ModelShape& model);
 std::size_t segment_place(const ModelShape& model, SegmentKind kind, std::int64_t layer);
 
@@ -97,7 +97,8 @@ Work join(const Work& first, const Work& second);
 // attention equals sbh(34 + 5as/h) plus the norms' mean and rstd, 16 bytes a token.
 Bytes layer_activation_bytes(const ModelShape& model, const BatchShape& batch, DType compute);
 // The same of one segment and what is wanted of it.
-Bytes segment_activation_bytes(const ModelShape& model, SegmentKind kind, const BatchShape& batch, DType compute, const WantedGradients& wanted);
+Bytes segment_activation_bytes(const ModelShape& model, SegmentKind kind, const BatchShape& batch, DType compute,
+                               const WantedGradients& wanted);
 
 // Closed forms (Korthikanti et al., Megatron's estimator): activation_formulas.h. Optimizer, cast and fill work: optimizer_work.h.
 

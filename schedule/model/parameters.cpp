@@ -25,7 +25,8 @@ void add_linear(const ModelShape& model, const std::string& prefix, std::int64_t
 std::vector<Parameter> marked(const ModelShape& model, std::vector<Parameter> parameters) {
   for (Parameter& parameter : parameters) {
     const std::string name = parameter.tied ? "embed.token.weight" : parameter.name;
-    parameter.frozen = std::any_of(model.frozen.begin(), model.frozen.end(), [&](const auto& pattern) { return matches_name(pattern, name); });
+    parameter.frozen =
+        std::any_of(model.frozen.begin(), model.frozen.end(), [&](const auto& pattern) { return matches_name(pattern, name); });
   }
   return parameters;
 }

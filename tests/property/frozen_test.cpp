@@ -1,5 +1,5 @@
-// Whatever is frozen: every order, level, form, recomputation and tying compiles without problems and simulates to its end, nothing frozen has
-// a gradient or a state, and everything else has one.
+// Whatever is frozen: every order, level, form, recomputation and tying compiles without problems and simulates to its end, nothing frozen
+// has a gradient or a state, and everything else has one.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -44,16 +44,23 @@ std::vector<std::string> random_frozen(std::mt19937_64& random, const ModelShape
 
 Scenario scenario(std::mt19937_64& random, const Form& form) {
   const auto pick = [&](std::initializer_list<const char*> from) { return std::data(from)[random() % from.size()]; };
-  const bool csv_order = std::string(form.schedule).find("csv") != std::string::npos, split = std::string(form.schedule).find("split") != std::string::npos;
-  const bool bmtrain = std::string(form.pipeline).find("bmtrain") != std::string::npos, one_stage = std::string(form.mesh).find(R"("pp": 1)") == 1;
-  const char* const zero = split ? R"({"level": 0})"
-                           : bmtrain ? pick({R"({"level": 0})", R"({"level": 1, "ends": "whole"})", R"({"level": 2})", R"({"level": 3, "reshard": false})"})
-                                     : pick({R"({"level": 0})", R"({"level": 1})", R"({"level": 2})", R"({"level": 2, "form": "block"})", R"({"level": 3})",
-                                             R"({"level": 3, "form": "block"})", R"({"level": 3, "form": "fsdp"})", R"({"level": 3, "reshard": false})",
-                                             R"({"level": 3, "ends": "whole", "reduce": "step"})", R"({"level": 3, "prefetch": 0})"});
-  const char* const recompute = one_stage ? pick({R"({"mode": "none"})", R"({"mode": "full"})", R"({"mode": "every", "every": 2})", R"({"mode": "sqrt"})"})
-                                          : pick({R"({"mode": "none"})", R"({"mode": "full"})", R"({"mode": "every", "every": 3})"});
-  const char* const optimizer = pick({R"({})", R"({"clip": 1})", R"({"loss_scale": 8, "clip": 1})", R"({"offload": true})", R"({"overflow_check": true})"});
+  const bool csv_order = std::string(form.schedule).find("csv") != std::string::npos,
+             split = std::string(form.schedule).find("split") != std::string::npos;
+  const bool bmtrain = std::string(form.pipeline).find("bmtrain") != std::string::npos,
+             one_stage = std::string(form.mesh).find(R"("pp": 1)") == 1;
+  const char* const zero =
+      split     ? R"({"level": 0})"
+      : bmtrain ? pick({R"({"level": 0})", R"({"level": 1, "ends": "whole"})", R"({"level": 2})", R"({"level": 3, "reshard": false})"})
+                : pick({R"({"level": 0})", R"({"level": 1})", R"({"level": 2})", R"({"level": 2, "form": "block"})", R"({"level": 3})",
+                        R"({"level": 3, "form": "block"})", R"({"level": 3, "form": "fsdp"})", R"({"level": 3, "reshard": false})",
+                        R"({"level": 3, "ends": "whole", "reduce": "step"})", R"({"level": 3, "prefetch": 0})",
+                        R"({"level": 3, "shard_ranks": 1})"});
+  const char* const recompute =
+      one_stage ? pick({R"({"mode": "none"})", R"({"mode": "full"})", R"({"mode": "every", "every": 2})", R"({"mode": "sqrt"})"})
+      : bmtrain ? pick({R"({"mode": "none"})", R"({"mode": "full"})", R"({"mode": "every", "every": 3})"})
+                : pick({R"({"mode": "none"})", R"({"mode": "full", "hidden_states": true})", R"({"mode": "every", "every": 3})"});
+  const char* const optimizer =
+      pick({R"({})", R"({"clip": 1})", R"({"loss_scale": 8, "clip": 1})", R"({"offload": true})", R"({"overflow_check": true})"});
   const char* const family = pick({R"("family": "gpt")", R"("family": "llama", "kv_heads": 2, "ffn": 48)"});
   const std::string text = fmt::format(
       R"({{"format": 1, "model": {{{}, "layers": {}, "hidden": 16, "heads": 4, "vocabulary": 33, "positions": 16, "tied": {}, "dropout": {},
@@ -92,7 +99,8 @@ TEST(Frozen, AnySetInAnyFormMakesASoundSchedule) {
     const Scenario s = scenario(random, forms[static_cast<std::size_t>(compiled) % forms.size()]);
     std::set<std::string> trained;
     for (const std::string& name : parameter_names(s.model))
-      if (std::none_of(s.model.frozen.begin(), s.model.frozen.end(), [&](const auto& pattern) { return matches_name(pattern, name); })) trained.insert(name);
+      if (std::none_of(s.model.frozen.begin(), s.model.frozen.end(), [&](const auto& pattern) { return matches_name(pattern, name); }))
+        trained.insert(name);
     if (trained.empty()) continue;
     ++compiled;
     const auto what = [&] { return fmt::format("{}\n{}", s.canonical_json, fmt::join(s.model.frozen, " ")); };

@@ -12,19 +12,25 @@ namespace {
 constexpr std::uint32_t kSteps = 4;
 
 const std::vector<std::string> kFrozen = {
-    R"(["embed*", "layers.0-1.*"])",                                // the lower half
-    R"(["*.weight"])",                                              // biases (of a Llama model nothing else is left: see below)
-    R"(["layers.*"])",                                              // passed through, to the embedding
-    R"(["embed*", "layers.0.*", "layers.1.attn.*", "*norm*"])",     // the lowest trained segment is an MLP
-    R"(["embed.token.weight", "layers.2.mlp.*", "head.norm.*"])",   // a table alone
-    R"(["embed*", "layers.*"])",                                    // the head is all
-    R"(["*attn.q*", "*.up.*", "head*"])",                           // some projections of every layer
+    R"(["embed*", "layers.0-1.*"])",                               // the lower half
+    R"(["*.weight"])",                                             // biases (of a Llama model nothing else is left: see below)
+    R"(["layers.*"])",                                             // passed through, to the embedding
+    R"(["embed*", "layers.0.*", "layers.1.attn.*", "*norm*"])",    // the lowest trained segment is an MLP
+    R"(["embed.token.weight", "layers.2.mlp.*", "head.norm.*"])",  // a table alone
+    R"(["embed*", "layers.*"])",                                   // the head is all
+    R"(["*attn.q*", "*.up.*", "head*"])",                          // some projections of every layer
 };
 const std::vector<std::string> kForms = {
-    R"({"level": 0})", R"({"level": 3})", R"({"level": 2})", R"({"level": 1})", R"({"level": 3, "form": "block"})", R"({"level": 3, "reshard": false})",
+    R"({"level": 0})",
+    R"({"level": 3})",
+    R"({"level": 2})",
+    R"({"level": 1})",
+    R"({"level": 3, "form": "block"})",
+    R"({"level": 3, "reshard": false})",
     R"({"level": 3, "form": "fsdp", "ends": "whole"})",
 };
-const std::vector<std::string> kRecompute = {R"({"mode": "none"})", R"({"mode": "full"})", R"({"mode": "sqrt"})", R"({"mode": "every", "every": 2})"};
+const std::vector<std::string> kRecompute = {R"({"mode": "none"})", R"({"mode": "full"})", R"({"mode": "sqrt"})",
+                                             R"({"mode": "every", "every": 2})"};
 
 std::vector<ExecutionCase> cases() {
   constexpr std::pair<int, int> kMeshes[] = {{1, 2}, {2, 1}, {2, 2}, {4, 1}};  // pp, dp

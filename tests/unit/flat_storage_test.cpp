@@ -105,11 +105,9 @@ TEST(FlatStorage, BiasesTrainedAloneLieInAGroupOfTheirOwn) {  // B-F16; as BM-02
   EXPECT_EQ(sharding_of(groups[0], 3).partition, 40619) << "of 121,856";
   EXPECT_EQ(sharding_of(groups[0], 3).gathered, 121857);
   EXPECT_EQ(sharding_of(groups[1], 3).partition, 768) << "of 2,304";
-  EXPECT_EQ(pieces_of(groups[0], 3, 0), (std::vector<Piece>{{"ln1.w", 0, 100},
-                                                            {"q.w", 256, 10000},
-                                                            {"k.w", 10496, 10000},
-                                                            {"v.w", 20736, 10000},
-                                                            {"out.w", 30976, 9643}}));
+  EXPECT_EQ(
+      pieces_of(groups[0], 3, 0),
+      (std::vector<Piece>{{"ln1.w", 0, 100}, {"q.w", 256, 10000}, {"k.w", 10496, 10000}, {"v.w", 20736, 10000}, {"out.w", 30976, 9643}}));
   EXPECT_EQ(pieces_of(groups[0], 3, 1), (std::vector<Piece>{{"out.w", 0, 357}, {"ln2.w", 597, 100}, {"ff_in.w", 853, 39766}}));
   EXPECT_EQ(pieces_of(groups[0], 3, 2), (std::vector<Piece>{{"ff_in.w", 0, 234}, {"ff_out.w", 426, 40000}}));
   EXPECT_EQ(pieces_of(groups[1], 3, 0), (std::vector<Piece>{{"ln1.b", 0, 100}, {"q.b", 256, 100}, {"k.b", 512, 100}}));

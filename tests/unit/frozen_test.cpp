@@ -1,5 +1,7 @@
 // Frozen parameters: what a pattern names, what is left of every segment's backward, and the programs, bytes and flops that follow
 // (specs/bmtrain.md 2.1, 4, B-F16, B-F17).
+#include "schedule/model/frozen.h"
+
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +12,6 @@
 
 #include "schedule/compile.h"
 #include "schedule/ir/text.h"
-#include "schedule/model/frozen.h"
 #include "tests/support/zero_case.h"
 
 namespace steptwin {
@@ -93,7 +94,8 @@ std::vector<std::string> names(const Layout& layout) {
   return out;
 }
 
-// What PyTorch's layers save: a linear layer its input for its weight's gradient alone, a norm its input and statistics, an activation its input.
+// What PyTorch's layers save: a linear layer its input for its weight's gradient alone, a norm its input and statistics, an activation its
+// input.
 TEST(SegmentSaves, WhatItsWantedGradientsNeed) {
   const ModelShape m = model({});
   const auto cost = [&](SegmentKind kind, WantedGradients w) { return segment_cost(m, kind, {2, 8}, DType::Bf16, DType::Fp32, w); };
@@ -137,7 +139,8 @@ std::string ops_of_phase(const Schedule& s, const Program& p, Phase phase) {
   std::string text;
   for (const Op& op : s.ops_of(p))
     if (std::holds_alternative<Compute>(op.body) && op.label.phase == phase)
-      text += fmt::format("{}{}{}", text.empty() ? "" : " ", s.name(op.label.segment), op.label.layer < 0 ? "" : std::to_string(op.label.layer));
+      text += fmt::format("{}{}{}", text.empty() ? "" : " ", s.name(op.label.segment),
+                          op.label.layer < 0 ? "" : std::to_string(op.label.layer));
   return text;
 }
 
@@ -249,7 +252,8 @@ TEST(FrozenTable, HasOneRuleForBothUses) {
   Case c{R"("level": 3)", 2, 2, 2, 2, "none", "1f1b"};
   const Schedule remote = with_frozen(c, R"(["embed.token.weight"])");
   EXPECT_EQ(problems_of(remote), "");
-  EXPECT_TRUE(std::any_of(remote.communicators.begin(), remote.communicators.end(), [](const auto& comm) { return comm.name == "pp.tied"; }));
+  EXPECT_TRUE(
+      std::any_of(remote.communicators.begin(), remote.communicators.end(), [](const auto& comm) { return comm.name == "pp.tied"; }));
   for (const Program& p : remote.programs)
     for (const Buffer& b : p.buffers) {
       const std::string_view name = b.name.valid() ? remote.name(b.name) : std::string_view();

@@ -153,8 +153,9 @@ TEST(ZeroProgram, HostWaitsForTheRecordBefore) {  // BM-06; the embedding and th
   c.layers = 4;
   EXPECT_EQ(host_waits(compiled(c)),
             (std::vector<std::string>{"AG1 < embed", "AG2 < F0", "AG3 < F1", "AG3 < F2", "AG2 < head", "AG1 < RS3", "AG0 < RS2"}));
-  EXPECT_EQ(host_waits(compiled(c, {{"model.frozen", R"(["layers.2.*"])"}})),  // leaves nothing: its enter's record of the compute lane stands
-            (std::vector<std::string>{"AG1 < embed", "AG2 < F0", "AG3 < F1", "AG3 < F2", "AG2 < head", "AG1 < RS3", "AG0 < FB2"}));
+  EXPECT_EQ(
+      host_waits(compiled(c, {{"model.frozen", R"(["layers.2.*"])"}})),  // leaves nothing: its enter's record of the compute lane stands
+      (std::vector<std::string>{"AG1 < embed", "AG2 < F0", "AG3 < F1", "AG3 < F2", "AG2 < head", "AG1 < RS3", "AG0 < FB2"}));
   c.zero = R"("level": 3, "ends": "whole", "form": "block")";  // no record at exit: one block further
   EXPECT_EQ(host_waits(compiled(c)),
             (std::vector<std::string>{"AG1 < embed", "AG2 < F0", "AG3 < F1", "AG3 < F2", "AG2 < head", "AG1 < FB3", "AG0 < FB2"}));
