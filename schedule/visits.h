@@ -51,8 +51,7 @@ std::size_t before_updates(const Plan& plan, const Visits& visits);
 //   every  n layers of a stage in a row are a group that keeps its first input alone; before its last layer's
 //          backward all of it runs forward again.
 //   sqrt   BMTrain's list (sqrt_list.h) of each stage's layers: as full, and where the input of a layer is missing, forward again
-//          from a layer
-//          that has one, each output copied into its slot.
+//          from a layer that has one, each output copied into its slot.
 Visits recompute_layers(const Plan& plan, std::int32_t rank, const Visits& visits);
 
 }  // namespace steptwin
