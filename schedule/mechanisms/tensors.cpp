@@ -27,7 +27,7 @@ void add_group(const Plan& plan, const FlatGroup& flat, const std::string& name,
   const Scenario& scenario = *plan.scenario;
   const auto make = [&](const char* what, Category category, DType dtype, Space space) {
     const LayoutId layout = emit.builder().layout(packed_layout(flat, name, dtype));
-    return emit.resident(fmt::format("{}.{}", name, what), category, Bytes(group.elements * size_of(dtype)), layout, space);
+    return state_buffer(plan, {fmt::format("{}.{}", name, what), category, Bytes(group.elements * size_of(dtype)), layout, space}, emit);
   };
   group.param = make("param", Category::Param, scenario.compute, Space::Device);
   home.param.push_back(group.param);
@@ -66,6 +66,13 @@ OwnGradient gradient_of(const Plan& plan, const SegmentHome& home, const std::st
       return {group.gradient, {Part::Kind::Tensor, tensor, 0}, group.parameters[tensor].elements()};
     }
   return {};
+}
+
+BufferId state_buffer(const Plan& plan, const StateBuffer& state, Emitter& emit) {
+  const BufferId buffer = emit.resident(state.name, state.category, state.bytes, state.layout, state.space);
+  const bool parameter = state.category == Category::Param && state.space == Space::Device;
+  if (plan.scenario->lazy_state && !parameter) emit.builder().make_lazy(buffer);
+  return buffer;
 }
 
 void make_optimizer_state(const Plan& plan, StoredGroup& group, const std::function<BufferId(const char*, Category, DType, Space)>& make) {
