@@ -65,9 +65,9 @@ Scenario scenario(std::mt19937_64& random, const Form& form) {
   const std::string text = fmt::format(
       R"({{"format": 1, "model": {{{}, "layers": {}, "hidden": 16, "heads": 4, "vocabulary": 33, "positions": 16, "tied": {}, "dropout": {},
  "flash_attention": {}}}, "mesh": {}, "batch": {{"micro_batches": {}, "micro_batch_size": 2, "sequence_length": 8}}, "schedule": {},
- "pipeline": {}, "zero": {}, "recompute": {}, "optimizer": {}, "precision": {{"reduce": "{}"}}, "machine": {{"preset": "cpu"}}}})",
+ "pipeline": {}, "zero": {}, "recompute": {}, "optimizer": {}, "precision": {{"reduce": "{}"}}, "run": {}, "machine": {{"preset": "cpu"}}}})",
       family, kLayers, pick({"true", "false"}), bmtrain ? "0" : pick({"0", "0.1"}), pick({"true", "false"}), form.mesh, csv_order ? 2 : 3,
-      form.schedule, form.pipeline, zero, recompute, optimizer, pick({"fp32", "bf16"}));
+      form.schedule, form.pipeline, zero, recompute, optimizer, pick({"fp32", "bf16"}), pick({R"({})", R"({"steps": 2, "lazy_state": true})"}));
   Scenario s = parse_scenario(text, "frozen.json");
   s.model.frozen = random_frozen(random, s.model);
   return s;
