@@ -12,35 +12,42 @@ namespace steptwin {
 
 namespace {
 
-// All, and those that are trained.
-struct Count {
-  std::int64_t all = 0, trained = 0;
-  void add(const std::vector<Parameter>& parameters) {
-    for (const Parameter& parameter : parameters) {
-      all += parameter.elements();
-      if (!parameter.frozen) trained += parameter.elements();
-    }
-  }
+// Those that every rank keeps whole although the level shards them.
+std::int64_t persistent(const std::vector<Parameter>& parameters, const ZeroOptions& zero) {
+  if (zero.form != ZeroForm::Deepspeed) return 0;
+  return std::accumulate(parameters.begin(), parameters.end(), std::int64_t{0}, [&](std::int64_t sum, const Parameter& p) {
+    return sum + (p.elements() <= zero.deepspeed.param_persistence_threshold ? p.elements() : 0);
+  });
+}
+
+std::int64_t elements(const std::vector<Parameter>& parameters) {
+  return std::accumulate(parameters.begin(), parameters.end(), std::int64_t{0},
+                         [](std::int64_t sum, const Parameter& p) { return sum + p.elements(); });
+}
+std::int64_t trained_elements(const std::vector<Parameter>& parameters) {
+  return std::accumulate(parameters.begin(), parameters.end(), std::int64_t{0},
+                         [](std::int64_t sum, const Parameter& p) { return sum + (p.frozen ? 0 : p.elements()); });
+}
+
+struct StageParameters {
+  std::vector<Parameter> layers, ends;
 };
 
-struct Elements {
-  Count layers, ends;
-};
+void append(std::vector<Parameter>& all, const std::vector<Parameter>& more) { all.insert(all.end(), more.begin(), more.end()); }
 
-// Parameter elements of a rank that holds layers [first, first + count). The head's tied copy takes memory unless the embedding is there
-// too.
-Elements stage_elements(const Scenario& scenario, std::int64_t first, std::int64_t count) {
+// Parameters of a rank that holds layers [first, first + count). The head's tied copy takes memory unless the embedding is there too.
+StageParameters stage_parameters(const Scenario& scenario, std::int64_t first, std::int64_t count) {
   const ModelShape& model = scenario.model;
-  Elements sum;
+  StageParameters held;
   const bool everywhere = batch_on_every_rank(scenario), holds_embedding = first == 0 || everywhere;
-  if (holds_embedding) sum.ends.add(embedding_parameters(model));
+  if (holds_embedding) append(held.ends, embedding_parameters(model));
   for (std::int64_t layer = first; layer < first + count; ++layer)
-    sum.layers.add(attention_parameters(model, layer)), sum.layers.add(mlp_parameters(model, layer));
-  if (first + count < model.layers && !everywhere) return sum;
-  std::vector<Parameter> head = head_parameters(model);
-  std::erase_if(head, [&](const Parameter& parameter) { return parameter.tied && holds_embedding; });
-  sum.ends.add(head);
-  return sum;
+    append(held.layers, attention_parameters(model, layer)), append(held.layers, mlp_parameters(model, layer));
+  if (first + count < model.layers && !everywhere) return held;
+  for (const Parameter& parameter : head_parameters(model)) {
+    if (!parameter.tied || !holds_embedding) held.ends.push_back(parameter);
+  }
+  return held;
 }
 
 struct ClosedForm {
@@ -73,21 +80,22 @@ std::int64_t activation_bytes(const Scenario& scenario, std::int64_t stage, std:
 
 // Adds what elements that lie on so many ranks take on one of them, sharded by a ZeRO level; padding and transients aside. Frozen ones have
 // neither gradients nor states, and are whole up to level 2.
-void add_state(ClosedForm& form, const Scenario& scenario, const Count& count, std::int64_t replicas, int zero) {
+void add_state(ClosedForm& form, const Scenario& scenario, const std::vector<Parameter>& held, std::int64_t replicas, int zero) {
+  const std::int64_t count = elements(held), trained = trained_elements(held), whole = persistent(held, scenario.zero);
   const std::int64_t ranks = scenario.zero.shard_ranks > 0 ? scenario.zero.shard_ranks : replicas;
   const auto share = [&](std::int64_t bytes, int level) { return zero >= level ? bytes / ranks : bytes; };
-  form.parameters += share(count.all * size_of(scenario.compute), 3);
-  form.gradients += share(count.trained * size_of(scenario.gradient), 2);
+  form.parameters += share((count - whole) * size_of(scenario.compute), 3) + whole * size_of(scenario.compute);
+  form.gradients += share(trained * size_of(scenario.gradient), 2);
   const std::int64_t states = 2 * size_of(DType::Fp32) + (scenario.master != scenario.compute ? size_of(scenario.master) : 0);
-  if (scenario.optimizer == OptimizerKind::Adam && !scenario.offload) form.optimizer += share(count.trained * states, 1);
+  if (scenario.optimizer == OptimizerKind::Adam && !scenario.offload) form.optimizer += share(trained * states, 1);
 }
 
 ClosedForm closed_form(const Scenario& scenario, const std::vector<std::int64_t>& layers, std::size_t stage) {
   const std::int64_t first = std::accumulate(layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(stage), std::int64_t{0});
-  const Elements count = stage_elements(scenario, first, layers[stage]);
+  const StageParameters held = stage_parameters(scenario, first, layers[stage]);
   ClosedForm form;
-  add_state(form, scenario, count.layers, axis_size(scenario.mesh, "dp"), scenario.zero.level);
-  add_state(form, scenario, count.ends, batch_ranks(scenario), scenario.zero.ends == ZeroEnds::Sharded ? scenario.zero.level : 0);
+  add_state(form, scenario, held.layers, axis_size(scenario.mesh, "dp"), scenario.zero.level);
+  add_state(form, scenario, held.ends, batch_ranks(scenario), scenario.zero.ends == ZeroEnds::Sharded ? scenario.zero.level : 0);
   form.activations =
       activation_bytes(scenario, static_cast<std::int64_t>(stage), static_cast<std::int64_t>(layers.size()), first, layers[stage]);
   return form;

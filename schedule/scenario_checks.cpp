@@ -232,7 +232,11 @@ void check_pipeline(ScenarioReading& r) {
     report(r, "PIPELINE", anchor(r, "schedule", "order"),
            fmt::format("order {} in form \"bmtrain\": the loss needs the last hidden state of all micro-batches", in_quotes(s.order)),
            "write \"order\": \"gpipe\"");
-  if (s.zero.level == 3 && s.zero.reshard)
+  if (s.zero.form == ZeroForm::Deepspeed)
+    report(r, "PIPELINE", anchor(r, "zero", "form"),
+           "form \"deepspeed\" fetches and frees parameters by use, a pipeline of form \"bmtrain\" gathers a layer once for all micro-batches",
+           "write \"form\": \"list\", or remove \"pipeline\"");
+  else if (s.zero.level == 3 && s.zero.reshard)
     report(r, "PIPELINE", anchor(r, "zero", "reshard"),
            "form \"bmtrain\" gathers a layer once for all micro-batches and keeps it until its last backward", "write \"reshard\": false");
   if (s.given)

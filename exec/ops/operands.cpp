@@ -30,18 +30,18 @@ bool is_gradient(const BoundAccess& access) {
   return access.category == Category::Gradient && (access.mode == AccessMode::Write || access.mode == AccessMode::Update);
 }
 
-bool holds_parameters(const BoundAccess& access) {
-  return access.category == Category::Param || access.category == Category::GatheredParam || access.category == Category::Gradient;
-}
+// Parameters that are kept and gathered ones are operands alike.
+bool is_parameter(const BoundAccess& access) { return access.category == Category::Param || access.category == Category::GatheredParam; }
 
 bool is_of_forward(const BoundAccess& access) {
   return access.layout != nullptr && (access.layout->name.ends_with(".saved") || access.layout->name.ends_with(".passing"));
 }
 
-// Whether one operand goes on with another one's tensors.
+// Whether they may be one operand in several buffers.
 bool continues(const BoundAccess& first, const BoundAccess& next) {
   if (next.mode != first.mode || next.part.kind != Part::Kind::Whole) return false;
-  return is_of_forward(first) ? is_of_forward(next) : holds_parameters(first) && next.category == first.category;
+  if (is_of_forward(first)) return is_of_forward(next);
+  return is_parameter(first) ? is_parameter(next) : first.category == Category::Gradient && next.category == first.category;
 }
 
 // "out" names "layers.0.attn.out", not "layout".
@@ -146,8 +146,7 @@ bool Operands::next_is_gradient() {
 
 bool Operands::next_is_parameter() {
   const BoundAccess* access = next();
-  return access != nullptr && access->mode == AccessMode::Read &&
-         (access->category == Category::Param || access->category == Category::GatheredParam);
+  return access != nullptr && access->mode == AccessMode::Read && is_parameter(*access);
 }
 
 bool Operands::next_is_of_forward() {

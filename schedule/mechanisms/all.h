@@ -13,6 +13,8 @@ bool batch_pipeline_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_batch_pipeline(const Plan& plan, ScheduleBuilder& builder);
 bool zero_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_zero(const Plan& plan, ScheduleBuilder& builder);
+bool deepspeed_zero_active(const Plan& plan);
+std::unique_ptr<Mechanism> make_deepspeed_zero(const Plan& plan, ScheduleBuilder& builder);
 bool data_parallel_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_data_parallel(const Plan& plan, ScheduleBuilder& builder);
 bool tied_embedding_active(const Plan& plan);

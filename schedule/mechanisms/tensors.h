@@ -58,6 +58,7 @@ void make_optimizer_state(const Plan& plan, StoredGroup& group,
 // Where the parameters of a segment and their gradients are now.
 struct SegmentHome {
   std::vector<BufferId> param, gradient;  // operands P and G of its ops: one buffer per group that holds one of its parameters
+  std::vector<BufferId> held;             // kept while its ops run, read by none of them
   bool zeroed = false;                    // gradients start as zeros: every contribution adds
   bool gradient_written = false;          // else the first contribution of a step writes, later ones update
   std::vector<StoredGroup> groups;        // what its Update visit steps; frozen parameters have none
@@ -121,6 +122,12 @@ struct Tensors {
 // first parameter.
 inline std::pair<BufferId, Part> table_of(const std::vector<BufferId>& buffers) {
   return {buffers.front(), {Part::Kind::Tensor, 0, 0}};
+}
+
+// One of the tensors that a segment has in its P or G, which lie in one buffer or one each.
+inline std::pair<BufferId, Part> tensor_of(const std::vector<BufferId>& buffers, std::uint32_t tensor) {
+  if (buffers.size() == 1) return {buffers.front(), {Part::Kind::Tensor, tensor, 0}};
+  return {buffers[tensor], {Part::Kind::Tensor, 0, 0}};
 }
 
 // The gradient that the optimizer steps of one parameter of an end (embedding, head).

@@ -14,13 +14,16 @@ Layout layout_of(const FlatGroup& group, const std::string& name, DType dtype) {
   return layout;
 }
 
+// Whether a rank keeps all of a group's parameters, or its share alone.
+enum class Kept : std::uint8_t { Whole, Share };
+
 // Makes the resident buffers of one group.
 class GroupMaker {
  public:
   GroupMaker(ProgramContext& program, CommId comm, const FlatGroup& group, std::string name, std::int64_t ranks)
       : program_(program), comm_(comm), group_(group), name_(std::move(name)), cut_(sharding_of(group, ranks)) {}
 
-  ZeroGroup make() {
+  ZeroGroup make(Kept kept) {
     const Scenario& scenario = *program_.plan.scenario;
     ZeroGroup made;
     made.cut = cut_;
@@ -30,7 +33,7 @@ class GroupMaker {
     stored.elements = cut_.partition;
     stored.parameters = group_.parameters;
     const Part own{Part::Kind::Shard, comm_.value, 0};
-    if (scenario.zero.level == 3) {
+    if (kept == Kept::Share) {
       stored.param = shard("param", Category::Param, scenario.compute, Space::Device);
     } else {
       stored.param = whole("param", Category::Param, scenario.compute);
@@ -70,10 +73,12 @@ class GroupMaker {
   Sharding cut_;
 };
 
+Kept kept_by_level(const ProgramContext& program) { return program.plan.scenario->zero.level == 3 ? Kept::Share : Kept::Whole; }
+
 void add_stand_alone(ZeroUnit& unit, const SegmentPlan& segment, ProgramContext& program, CommId comm) {
   const std::int64_t ranks = program.plan.shard_ranks(segment.kind);
   for (const StoredParameter& parameter : stored_parameters(segment, program.plan.scenario->compute))
-    unit.groups.push_back(GroupMaker(program, comm, stand_alone_group(parameter), parameter.name, ranks).make());
+    unit.groups.push_back(GroupMaker(program, comm, stand_alone_group(parameter), parameter.name, ranks).make(kept_by_level(program)));
 }
 
 void add_block(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program, CommId comm) {
@@ -86,11 +91,13 @@ void add_block(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program, 
   const std::vector<FlatGroup> groups = flat_groups(parameters);
   for (const FlatGroup& group : groups) {
     const std::string name = group_name(fmt::format("layers.{}", unit.layer), group, groups.size());
-    unit.groups.push_back(GroupMaker(program, comm, group, name, program.plan.shard_ranks(SegmentKind::Attention)).make());
+    GroupMaker maker(program, comm, group, name, program.plan.shard_ranks(SegmentKind::Attention));
+    unit.groups.push_back(maker.make(kept_by_level(program)));
   }
 }
 
-void note_segments(ZeroUnit& unit, const StagePlan& stage) {
+// Which segments its groups belong to, and which of them are trained; these go into the home they are stepped with.
+void note_segments(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program) {
   for (std::int32_t k = unit.segments; k-- > 0;) {
     const SegmentPlan& segment = stage.segments[static_cast<std::size_t>(unit.first_segment + k)];
     if (segment.trained > 0) unit.stepped_with = unit.first_segment + k;
@@ -98,6 +105,11 @@ void note_segments(ZeroUnit& unit, const StagePlan& stage) {
       group.of_segment[static_cast<std::size_t>(k)] =
           std::any_of(group.stored.parameters.begin(), group.stored.parameters.end(),
                       [&](const StoredParameter& parameter) { return parameter.name.starts_with(segment.name + "."); });
+  }
+  for (const ZeroGroup& group : unit.groups) {
+    if (!group.stored.gradient.valid()) continue;
+    unit.trained.push_back(group);
+    program.home(unit.chunk, unit.stepped_with).groups.push_back(group.stored);
   }
 }
 
@@ -108,16 +120,33 @@ ZeroUnit make_unit(const StagePlan& stage, std::int32_t segment, ProgramContext&
     add_stand_alone(unit, first, program, comms.ends);
   else
     add_block(unit, stage, program, comms.blocks);
-  note_segments(unit, stage);
-  for (const ZeroGroup& group : unit.groups) {
-    if (!group.stored.gradient.valid()) continue;
-    unit.trained.push_back(group);
-    program.home(stage.chunk, unit.stepped_with).groups.push_back(group.stored);
+  note_segments(unit, stage, program);
+  return unit;
+}
+
+ZeroUnit make_parameter_unit(const StagePlan& stage, std::int32_t segment, ProgramContext& program, CommId comm, std::int64_t threshold) {
+  const SegmentPlan& plan = stage.segments[static_cast<std::size_t>(segment)];
+  ZeroUnit unit{stage.chunk, segment, 1, plan.layer, {}, {}, -1};
+  for (const StoredParameter& parameter : stored_parameters(plan, program.plan.scenario->compute)) {
+    const Kept kept = parameter.elements() <= threshold ? Kept::Whole : Kept::Share;
+    unit.groups.push_back(
+        GroupMaker(program, comm, stand_alone_group(parameter), parameter.name, program.plan.shard_ranks(plan.kind)).make(kept));
   }
+  note_segments(unit, stage, program);
   return unit;
 }
 
 }  // namespace
+
+std::vector<ZeroUnit> make_parameter_units(ProgramContext& program, CommId comm, std::int64_t threshold) {
+  std::vector<ZeroUnit> units;
+  for (std::size_t chunk = 0; chunk < program.tensors.chunks.size(); ++chunk) {
+    const StagePlan& stage = program.stage(static_cast<std::int32_t>(chunk));
+    for (std::int32_t segment = 0; segment < static_cast<std::int32_t>(stage.segments.size()); ++segment)
+      units.push_back(make_parameter_unit(stage, segment, program, comm, threshold));
+  }
+  return units;
+}
 
 std::vector<ZeroUnit> make_zero_units(ProgramContext& program, const ZeroComms& comms) {
   std::vector<ZeroUnit> units;

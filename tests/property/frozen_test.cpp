@@ -52,7 +52,7 @@ Scenario scenario(std::mt19937_64& random, const Form& form) {
       split     ? R"({"level": 0})"
       : bmtrain ? pick({R"({"level": 0})", R"({"level": 1, "ends": "whole"})", R"({"level": 2})", R"({"level": 3, "reshard": false})"})
                 : pick({R"({"level": 0})", R"({"level": 1})", R"({"level": 2})", R"({"level": 2, "form": "block"})", R"({"level": 3})",
-                        R"({"level": 3, "form": "block"})", R"({"level": 3, "form": "fsdp"})", R"({"level": 3, "reshard": false})",
+                        R"({"level": 3, "form": "block"})", R"({"level": 3, "form": "fsdp"})", R"({"level": 3, "form": "deepspeed"})", R"({"level": 3, "reshard": false})",
                         R"({"level": 3, "ends": "whole", "reduce": "step"})", R"({"level": 3, "prefetch": 0})",
                         R"({"level": 3, "shard_ranks": 1})"});
   const char* const recompute =

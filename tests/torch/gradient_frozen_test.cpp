@@ -28,6 +28,7 @@ const std::vector<std::string> kForms = {
     R"({"level": 3, "form": "block"})",
     R"({"level": 3, "reshard": false})",
     R"({"level": 3, "form": "fsdp", "ends": "whole"})",
+    R"({"level": 3, "form": "deepspeed", "param_persistence_threshold": 1000})",
 };
 const std::vector<std::string> kRecompute = {R"({"mode": "none"})", R"({"mode": "full"})", R"({"mode": "sqrt"})",
                                              R"({"mode": "every", "every": 2})"};
