@@ -209,6 +209,12 @@ void refuse_in_bmtrain_form(ScenarioReading& r) {
            "write \"hidden_states\": false, or remove \"pipeline\"");
 }
 
+void check_frozen_times(ScenarioReading& r) {
+  if (r.scenario.given && !r.scenario.model.frozen.empty())
+    report(r, "FROZEN", anchor(r, "cost", "model"), "times of whole stages do not say what frozen parameters leave of them",
+           "write \"machine\" instead of \"cost\", or remove \"frozen\"");
+}
+
 // specs/bmtrain.md 9.2 and 9.3.
 void check_pipeline(ScenarioReading& r) {
   const Scenario& s = r.scenario;
@@ -303,6 +309,7 @@ void check_across_fields(ScenarioReading& r) {
   if (r.good.precision) check_gradient_type(r);
   if (r.good.cost && r.good.mesh && r.good.batch && r.good.run) check_given_cost(r);
   if (r.good.mesh) check_zero(r);
+  if (r.good.model) check_frozen_times(r);
   if (r.good.mesh && r.good.batch && r.good.pipeline && r.good.schedule) check_pipeline(r);
   if (r.good.mesh && r.good.model && r.good.run) check_recompute(r);
   if (r.good.machine && r.good.mesh) check_nodes(r);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "exec/cpu/data_loader.h"
@@ -35,6 +36,7 @@ at::ScalarType scalar_type(DType dtype) {
 // What the schedule says about the model.
 struct ModelFacts {
   std::map<std::string, TensorSpec> parameters;
+  std::set<std::string> trained;  // their names: those that have a gradient
   std::int64_t heads = 0, layers = 0;
   bool optimizer = false, master = false, overflow_check = false;
   double dropout = 0;
@@ -48,6 +50,9 @@ void read_parameters(const Schedule& schedule, ModelFacts& facts) {
   for (const Program& program : schedule.programs) {
     for (const Buffer& buffer : program.buffers) {
       if (buffer.category == Category::Optimizer && schedule.name(buffer.name).ends_with(".master")) facts.master = true;
+      if (buffer.resident && buffer.layout.valid() && (buffer.category == Category::Gradient || buffer.category == Category::GradientShard))
+        for (const TensorSpec& tensor : schedule.layouts[buffer.layout.value].tensors)
+          facts.trained.insert(drawn_as(schedule, tensor.name));
       if (buffer.category != Category::Param || !buffer.resident || !buffer.layout.valid()) continue;
       for (const TensorSpec& tensor : schedule.layouts[buffer.layout.value].tensors) {
         if (drawn_as(schedule, tensor.name) == tensor.name) facts.parameters.emplace(tensor.name, tensor);
@@ -90,7 +95,7 @@ struct Parameter {
 class PlainModel {
  public:
   PlainModel(const Schedule& schedule, std::uint64_t seed) : facts_(facts_of(schedule)), seed_(seed), scale_(facts_.loss_scale) {
-    for (const auto& [name, tensor] : facts_.parameters) parameters_.emplace(name, make(name, tensor, seed));
+    for (const auto& [name, tensor] : facts_.parameters) parameters_.emplace(name, make(name, tensor, seed, facts_.trained.contains(name)));
   }
   // Mean loss of the batch [n, s], whose rows are the samples from first_sample on; its gradients, times the loss scale, are left in the
   // parameters.
@@ -99,12 +104,13 @@ class PlainModel {
   bool prepare_gradients();
   void adam_step();
   NamedValues gradient_values() const;
+  NamedValues frozen_values() const;  // of the parameters without a gradient
   // Of the inputs of layers, in the order of samples, since the last call; empty: they are not inspected.
   NamedValues take_hidden() { return std::exchange(hidden_, {}); }
   bool has_optimizer() const { return facts_.optimizer; }
 
  private:
-  static Parameter make(const std::string& name, const TensorSpec& tensor, std::uint64_t seed);
+  static Parameter make(const std::string& name, const TensorSpec& tensor, std::uint64_t seed, bool trained);
   const at::Tensor& at(const std::string& name) const {
     const auto found = parameters_.find(name);
     if (found == parameters_.end()) refuse("it has no parameter " + name);
@@ -129,13 +135,13 @@ class PlainModel {
 };
 
 // With a master copy the values are drawn in fp32 and rounded to the compute type.
-Parameter PlainModel::make(const std::string& name, const TensorSpec& tensor, std::uint64_t seed) {
+Parameter PlainModel::make(const std::string& name, const TensorSpec& tensor, std::uint64_t seed, bool trained) {
   Parameter parameter;
   TensorSpec wide = tensor;
   wide.dtype = DType::Fp32;
   parameter.weight = at::empty(tensor.shape, at::TensorOptions(at::kFloat));
   initialise_parameter(name, wide, static_cast<std::byte*>(parameter.weight.data_ptr()), seed);
-  parameter.value = parameter.weight.to(scalar_type(tensor.dtype)).clone().requires_grad_(true);
+  parameter.value = parameter.weight.to(scalar_type(tensor.dtype)).clone().requires_grad_(trained);
   parameter.first = at::zeros_like(parameter.weight);
   parameter.second = at::zeros_like(parameter.weight);
   return parameter;
@@ -232,8 +238,8 @@ void PlainModel::inspect(const std::string& name, const at::Tensor& x) const {
 double PlainModel::gradients(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample) {
   torch::autograd::variable_list leaves;
   for (auto& [name, parameter] : parameters_) {
-    leaves.push_back(parameter.value);
     parameter.gradient = at::zeros_like(parameter.weight);
+    if (parameter.value.requires_grad()) leaves.push_back(parameter.value);
   }
   const std::int64_t samples = tokens.size(0), micro_batch = facts_.micro_batch;
   const std::int64_t at_once = std::max<std::int64_t>(1, kTokensAtOnce / tokens.size(1) / micro_batch) * micro_batch;
@@ -242,10 +248,12 @@ double PlainModel::gradients(const at::Tensor& tokens, const at::Tensor& targets
     const std::int64_t count = std::min(at_once, samples - first);
     const double share = static_cast<double>(count) / static_cast<double>(samples);
     const at::Tensor part = loss(tokens.narrow(0, first, count), targets.narrow(0, first, count), first_sample + first) * share;
-    const auto slopes = torch::autograd::grad({part * scale_}, leaves);
     mean += part.item<double>();
+    if (leaves.empty()) continue;
+    const auto slopes = torch::autograd::grad({part * scale_}, leaves);
     std::size_t i = 0;
-    for (auto& [name, parameter] : parameters_) parameter.gradient += slopes[i++].to(at::kFloat);
+    for (auto& [name, parameter] : parameters_)
+      if (parameter.value.requires_grad()) parameter.gradient += slopes[i++].to(at::kFloat);
   }
   return mean;
 }
@@ -275,6 +283,7 @@ void PlainModel::adam_step() {
   ++step_;
   const auto steps = static_cast<double>(step_);
   for (auto& [name, p] : parameters_) {
+    if (!p.value.requires_grad()) continue;
     if (!facts_.master) p.weight = p.value.detach().to(at::kFloat).clone();
     p.first = kBeta1 * p.first + (1 - kBeta1) * p.gradient;
     p.second = kBeta2 * p.second + (1 - kBeta2) * p.gradient.square();
@@ -284,13 +293,23 @@ void PlainModel::adam_step() {
   }
 }
 
+std::vector<float> values_of(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().to(at::kFloat).contiguous();
+  const auto* first = flat.data_ptr<float>();
+  return {first, first + flat.numel()};
+}
+
 NamedValues PlainModel::gradient_values() const {
   NamedValues values;
-  for (const auto& [name, parameter] : parameters_) {
-    const at::Tensor flat = parameter.gradient.contiguous();
-    const auto* first = flat.data_ptr<float>();
-    values.emplace(name, std::vector<float>(first, first + flat.numel()));
-  }
+  for (const auto& [name, parameter] : parameters_)
+    if (parameter.value.requires_grad()) values.emplace(name, values_of(parameter.gradient));
+  return values;
+}
+
+NamedValues PlainModel::frozen_values() const {
+  NamedValues values;
+  for (const auto& [name, parameter] : parameters_)
+    if (!parameter.value.requires_grad()) values.emplace(name, values_of(parameter.value));
   return values;
 }
 
@@ -329,6 +348,7 @@ ExecutionResult run_plain_model(const Schedule& schedule, const ExecuteOptions& 
     if (step == 0 && options.keep_gradients) result.gradients = model.gradient_values();
     if (model.has_optimizer() && finite) model.adam_step();
   }
+  if (options.keep_gradients) result.parameters = {model.frozen_values()};
   return result;
 }
 

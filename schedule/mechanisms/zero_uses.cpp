@@ -48,17 +48,21 @@ void mark_batches(std::vector<ZeroUse>& uses, const Plan& plan, std::size_t unit
   }
   std::vector<std::int32_t> left(units, -1);
   for (auto use = uses.rbegin(); use != uses.rend(); ++use) {
-    use->leaves = use->kind == ZeroUse::Kind::Backward && left[use->unit] != batch_of(*use);
+    const bool last_direction = use->kind == ZeroUse::Kind::Backward || (use->kind == ZeroUse::Kind::Forward && !use->returns);
+    use->leaves = last_direction && left[use->unit] != batch_of(*use);
     if (use->leaves) left[use->unit] = batch_of(*use);
   }
 }
 
 void mark_ends(std::vector<ZeroUse>& uses, const std::vector<ZeroUnit>& units, const Visits& visits) {
-  std::vector<bool> seen(units.size());
+  std::vector<bool> seen(units.size()), has_backward(units.size());
+  for (const ZeroUse& use : uses)
+    if (use.kind == ZeroUse::Kind::Backward) has_backward[use.unit] = true;
   std::optional<std::size_t> later;  // the list use that follows
   for (std::size_t n = uses.size(); n-- > 0;) {
     ZeroUse& use = uses[n];
     if (use.kind == ZeroUse::Kind::Backward && !seen[use.unit]) use.ends_gradient = seen[use.unit] = true;
+    use.returns = use.kind == ZeroUse::Kind::Forward && has_backward[use.unit];
     if (!in_list(use, units)) continue;
     const Visit& own = visits[use.first];
     const Visit* next = later ? &visits[uses[*later].first] : nullptr;
