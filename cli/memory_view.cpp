@@ -34,7 +34,7 @@ Elements stage_elements(const Scenario& scenario, std::int64_t first, std::int64
   Elements sum;
   const bool everywhere = batch_on_every_rank(scenario), holds_embedding = first == 0 || everywhere;
   if (holds_embedding) sum.ends.add(embedding_parameters(model));
-  for (std::int64_t layer = first; layer < first + count; ++layer)
+  for (std::int64_t layer = first; layer < first + count; layer += model.layers_per_block)
     sum.layers.add(attention_parameters(model, layer)), sum.layers.add(mlp_parameters(model, layer));
   if (first + count < model.layers && !everywhere) return sum;
   std::vector<Parameter> head = head_parameters(model);
