@@ -30,7 +30,10 @@ void read_variations(const JsonObject& o, ModelShape& model) {
   model.flash_attention = o.boolean("flash_attention").value_or(model.flash_attention);
   model.dropout = o.number("dropout", {0, 0.99}).value_or(model.dropout);
   model.layers_per_block = o.integer("layers_per_block", kLayers).value_or(model.layers_per_block);
-  model.frozen = o.strings("frozen").value_or(model.frozen);
+  if (const JsonNode* frozen = o.find("frozen"); frozen != nullptr && frozen->type == JsonType::String)
+    model.frozen = {frozen->text};  // one pattern = a list of one
+  else
+    model.frozen = o.strings("frozen").value_or(model.frozen);
 }
 
 std::string frozen_help(const ModelShape& model, const std::string& pattern, const std::vector<std::string>& names) {
@@ -56,7 +59,7 @@ void check_frozen(ScenarioReading& r, const JsonObject& o) {
   }
   for (std::size_t i = 0; i < used.size(); ++i)
     if (!used[i])
-      r.problems.error("FROZEN", list.items[i], fmt::format("no parameter is named {}", in_quotes(model.frozen[i])),
+      r.problems.error("FROZEN", list.items.empty() ? list : list.items[i], fmt::format("no parameter is named {}", in_quotes(model.frozen[i])),
                        frozen_help(model, model.frozen[i], names));
   if (!trained)
     r.problems.error("FROZEN", list, "every parameter is frozen: there is nothing to train", "remove a pattern, or make one narrower");
