@@ -132,14 +132,15 @@ void check_partition(ScenarioReading& r) {
     report(r, "PARTITION", at, fmt::format("the stages hold {} layers together, but the model has {}", sum, layers),
            sum < layers ? fmt::format("add {}", layers - sum) : fmt::format("take {} away", sum - layers));
   else if (const auto stage = stage_inside_block(model, parts))
-    report(r, "PARTITION", at.items[*stage], fmt::format("stage {} begins in the middle of a block of {} layers that share their parameters", *stage, model.layers_per_block),
+    report(r, "PARTITION", at.items[*stage],
+           fmt::format("stage {} begins in the middle of a block of {} layers that share their parameters", *stage, model.layers_per_block),
            fmt::format("let every stage begin with a block: [{}]", fmt::join(default_partition(model, stages), ", ")));
 }
 
 void check_blocks(ScenarioReading& r) {
   const ModelShape& model = r.scenario.model;
   if (model.layers_per_block > model.layers)
-    report(r, "MODEL", anchor(r, "model", "layers_per_block"),
+    report(r, "PARTITION", anchor(r, "model", "layers_per_block"),
            fmt::format("blocks of {} layers, but the model has {}", model.layers_per_block, model.layers),
            fmt::format("write \"layers_per_block\": {}, which lets all layers share their parameters", model.layers));
 }
