@@ -41,7 +41,7 @@ StageParameters stage_parameters(const Scenario& scenario, std::int64_t first, s
   StageParameters held;
   const bool everywhere = batch_on_every_rank(scenario), holds_embedding = first == 0 || everywhere;
   if (holds_embedding) append(held.ends, embedding_parameters(model));
-  for (std::int64_t layer = first; layer < first + count; ++layer)
+  for (std::int64_t layer = first; layer < first + count; layer += model.layers_per_block)
     append(held.layers, attention_parameters(model, layer)), append(held.layers, mlp_parameters(model, layer));
   if (first + count < model.layers && !everywhere) return held;
   for (const Parameter& parameter : head_parameters(model)) {

@@ -27,6 +27,7 @@ Json model_json(const ModelShape& m) {
               {"tied", m.tied},
               {"flash_attention", m.flash_attention},
               {"dropout", m.dropout}};
+  if (m.layers_per_block > 1) out["layers_per_block"] = m.layers_per_block;
   if (!m.frozen.empty()) out["frozen"] = m.frozen;
   return out;
 }

@@ -29,6 +29,7 @@ void read_variations(const JsonObject& o, ModelShape& model) {
   model.tied = o.boolean("tied").value_or(model.tied);
   model.flash_attention = o.boolean("flash_attention").value_or(model.flash_attention);
   model.dropout = o.number("dropout", {0, 0.99}).value_or(model.dropout);
+  model.layers_per_block = o.integer("layers_per_block", kLayers).value_or(model.layers_per_block);
   if (const JsonNode* frozen = o.find("frozen"); frozen != nullptr && frozen->type == JsonType::String)
     model.frozen = {frozen->text};  // one pattern = a list of one
   else
@@ -69,7 +70,7 @@ void refuse_widths(ScenarioReading& r, const JsonObject& o, const std::string& o
     if (!o.has(key)) continue;
     r.problems.error_at_key(
         "CONFLICT", *o.find(key), fmt::format("{} is fixed by the {}", in_quotes(key), origin),
-        "beside it you may state layers, vocabulary, positions, tied, flash_attention, dropout, frozen; or state all fields instead");
+        "beside it you may state layers, vocabulary, positions, tied, flash_attention, dropout, layers_per_block, frozen; or state all fields instead");
   }
 }
 

@@ -37,7 +37,7 @@ at::ScalarType scalar_type(DType dtype) {
 struct ModelFacts {
   std::map<std::string, TensorSpec> parameters;
   std::set<std::string> trained;  // their names: those that have a gradient
-  std::int64_t heads = 0, layers = 0;
+  std::int64_t heads = 0, layers = 0, layers_per_block = 1;
   bool optimizer = false, master = false, overflow_check = false;
   double dropout = 0;
   bool drops_probabilities = false, inspects = false;
@@ -71,7 +71,12 @@ ModelFacts facts_of(const Schedule& schedule) {
     }
   }
   while (facts.parameters.contains(fmt::format("layers.{}.attn.norm.weight", facts.layers))) ++facts.layers;
-  if (facts.heads == 0 || facts.layers == 0 || !facts.parameters.contains("embed.token.weight"))
+  const auto count = [&](const char* name, std::int64_t otherwise) {
+    const double value = schedule.constant(name).value_or(static_cast<double>(otherwise));
+    return static_cast<std::int64_t>(std::clamp(value, 0.0, 1e6));
+  };
+  facts.layers = count("layers", facts.layers), facts.layers_per_block = count("layers_per_block", 1);
+  if (facts.heads == 0 || facts.layers == 0 || facts.layers_per_block == 0 || !facts.parameters.contains("embed.token.weight"))
     refuse("it is not one of a whole GPT or Llama model");
   const auto has_op = [&](std::string_view segment) {
     return std::any_of(schedule.ops.begin(), schedule.ops.end(), [&](const Op& op) { return schedule.name(op.label.segment) == segment; });
@@ -121,8 +126,8 @@ class PlainModel {
   at::Tensor norm(const std::string& name, const at::Tensor& x) const;
   at::Tensor dropout(const MaskState& masks, const at::Tensor& x) const;
   MaskState masks(const std::string& place, std::int64_t first_sample) const { return {mask_key(place, seed_), first_sample}; }
-  at::Tensor attention(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const;
-  at::Tensor mlp(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const;
+  at::Tensor attention(const std::string& prefix, const at::Tensor& x, const MaskState& own) const;
+  at::Tensor mlp(const std::string& prefix, const at::Tensor& x, const MaskState& own) const;
   at::Tensor loss(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample) const;
   void inspect(const std::string& name, const at::Tensor& x) const;
 
@@ -178,7 +183,7 @@ at::Tensor PlainModel::dropout(const MaskState& state, const at::Tensor& x) cons
   return at::where(mask.to(at::kBool), x / (1 - facts_.dropout), at::zeros({}, x.options().requires_grad(false)));
 }
 
-at::Tensor PlainModel::attention(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const {
+at::Tensor PlainModel::attention(const std::string& prefix, const at::Tensor& x, const MaskState& own) const {
   const std::int64_t b = x.size(0), s = x.size(1), width = at(prefix + ".out.weight").size(1), d = width / facts_.heads;
   const at::Tensor normal = norm(prefix + ".norm", x);
   const auto split = [&](const at::Tensor& t) { return t.reshape({b, s, t.size(-1) / d, d}).transpose(1, 2); };
@@ -196,18 +201,17 @@ at::Tensor PlainModel::attention(const std::string& prefix, const at::Tensor& x,
   k = k.repeat_interleave(group, 1), v = v.repeat_interleave(group, 1);
   const at::Tensor hidden = at::full({s, s}, -std::numeric_limits<double>::infinity(), x.options().requires_grad(false)).triu(1);
   const at::Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(d)) + hidden;
-  const MaskState own = masks(prefix, first_sample);
   const at::Tensor p = at::softmax(scores, -1);
   const at::Tensor taken = facts_.drops_probabilities ? dropout(of_probabilities(own), p) : p;
   const at::Tensor out = at::matmul(taken, v).transpose(1, 2).reshape({b, s, width});
   return x + dropout(own, linear(prefix + ".out", out));
 }
 
-at::Tensor PlainModel::mlp(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const {
+at::Tensor PlainModel::mlp(const std::string& prefix, const at::Tensor& x, const MaskState& own) const {
   const at::Tensor normal = norm(prefix + ".norm", x);
   const at::Tensor up = linear(prefix + ".up", normal);
   const at::Tensor active = has(prefix + ".gate.weight") ? at::silu(linear(prefix + ".gate", normal)) * up : at::gelu(up, "tanh");
-  return x + dropout(masks(prefix, first_sample), linear(prefix + ".down", active));
+  return x + dropout(own, linear(prefix + ".down", active));
 }
 
 at::Tensor PlainModel::loss(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample) const {
@@ -216,8 +220,9 @@ at::Tensor PlainModel::loss(const at::Tensor& tokens, const at::Tensor& targets,
   x = dropout(masks("embed", first_sample), x);
   for (std::int64_t layer = 0; layer < facts_.layers; ++layer) {
     inspect(fmt::format("layers.{}.input", layer), x);
-    x = attention(fmt::format("layers.{}.attn", layer), x, first_sample);
-    x = mlp(fmt::format("layers.{}.mlp", layer), x, first_sample);
+    const std::int64_t block = layer - layer % facts_.layers_per_block;
+    x = attention(fmt::format("layers.{}.attn", block), x, masks(fmt::format("layers.{}.attn", layer), first_sample));
+    x = mlp(fmt::format("layers.{}.mlp", block), x, masks(fmt::format("layers.{}.mlp", layer), first_sample));
   }
   const at::Tensor& table = at(has("head.weight") ? "head.weight" : "embed.token.weight");
   const at::Tensor logits = at::matmul(norm("head.norm", x), table.t()).to(at::kFloat);

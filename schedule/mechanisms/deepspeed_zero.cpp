@@ -123,9 +123,11 @@ class DeepspeedZero : public Mechanism {
     }
   }
 
-  std::size_t unit_of(std::int32_t chunk, std::int32_t segment) const {
-    return first_unit_[static_cast<std::size_t>(chunk)] + static_cast<std::size_t>(segment);
+  // Of the parameters that a segment uses: layers may share a block's.
+  std::size_t unit_of(const Visit& visit, const ProgramContext& program) const {
+    return first_unit_[static_cast<std::size_t>(visit.chunk)] + static_cast<std::size_t>(program.segment(visit).home);
   }
+  std::size_t table_unit() const { return first_unit_.front(); }
   SegmentHome& home_of(std::size_t unit, ProgramContext& program) const {
     return program.home(units_[unit].chunk, units_[unit].first_segment);
   }
@@ -139,8 +141,8 @@ class DeepspeedZero : public Mechanism {
 
   std::vector<std::size_t> parameters_of(const Visit& visit, const ProgramContext& program) const {
     std::vector<std::size_t> out;
-    const std::size_t unit = unit_of(visit.chunk, visit.segment);
-    if (shares_table(visit, program)) out.push_back(first_parameter_[unit_of(0, 0)]);  // its first one
+    const std::size_t unit = unit_of(visit, program);
+    if (shares_table(visit, program)) out.push_back(first_parameter_[table_unit()]);  // its first one
     for (std::size_t g = 0; g < units_[unit].groups.size(); ++g) out.push_back(first_parameter_[unit] + g);
     return out;
   }
@@ -200,7 +202,7 @@ class DeepspeedZero : public Mechanism {
 
   void hold_parameters(const Visit& visit, ProgramContext& program) {
     SegmentHome& home = program.home(visit.chunk, visit.segment);
-    const std::size_t first = first_parameter_[unit_of(visit.chunk, visit.segment)];
+    const std::size_t first = first_parameter_[unit_of(visit, program)];
     for (std::size_t g = 0; g < home.param.size(); ++g)
       if (!parameters_[first + g].persistent) home.held.push_back(home.param[g]);
   }
@@ -214,8 +216,8 @@ class DeepspeedZero : public Mechanism {
   }
 
   void open_gradients(const Visit& visit, ProgramContext& program) {
-    open_gradients(unit_of(visit.chunk, visit.segment), visit, program);
-    if (shares_table(visit, program) && program.plan.table_trained) open_gradients(unit_of(0, 0), visit, program);
+    open_gradients(unit_of(visit, program), visit, program);
+    if (shares_table(visit, program) && program.plan.table_trained) open_gradients(table_unit(), visit, program);
   }
 
   void open_gradients(std::size_t index, const Visit& visit, ProgramContext& program) {
@@ -236,8 +238,10 @@ class DeepspeedZero : public Mechanism {
                            {write(home.gradient[g])});
   }
 
+  // A block's gradients are final with the backward of its first layer.
   void close_gradients(const Visit& visit, ProgramContext& program) {
-    const std::size_t unit = unit_of(visit.chunk, visit.segment);
+    if (program.segment(visit).home != visit.segment) return;
+    const std::size_t unit = unit_of(visit, program);
     SegmentHome& home = home_of(unit, program);
     const Label label = label_of(unit, Phase::Backward, visit.micro_batch, program);
     for (std::size_t g = 0; g < units_[unit].trained.size(); ++g)

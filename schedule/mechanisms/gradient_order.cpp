@@ -12,8 +12,9 @@ std::vector<GradientEnd> gradient_order(const Plan& plan, std::int32_t rank, con
   for (std::size_t i = 0; i < visits.size(); ++i) {
     const Visit& visit = visits[i];
     if (visit.kind != VisitKind::Segment || (visit.phase != Phase::Backward && visit.phase != Phase::WeightGrad)) continue;
-    last[static_cast<std::size_t>(visit.chunk)][static_cast<std::size_t>(visit.segment)] = i;
-    const bool head = plan.stage_at(rank, visit.chunk).segments[static_cast<std::size_t>(visit.segment)].kind == SegmentKind::Head;
+    const SegmentPlan& segment = plan.stage_at(rank, visit.chunk).segments[static_cast<std::size_t>(visit.segment)];
+    last[static_cast<std::size_t>(visit.chunk)][static_cast<std::size_t>(segment.home)] = i;
+    const bool head = segment.kind == SegmentKind::Head;
     if (head && plan.tying == Tying::Local && plan.table_trained)
       last[0][0] = i;  // the head adds to the table's gradient in the embedding's buffer
   }

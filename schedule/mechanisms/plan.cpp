@@ -11,7 +11,11 @@ namespace steptwin {
 namespace {
 
 SegmentPlan make_segment(SegmentKind kind, std::int64_t layer, std::vector<Parameter> parameters) {
-  SegmentPlan segment{kind, static_cast<std::int32_t>(layer), segment_name(kind), std::move(parameters), 0, 0, {}, 0};
+  SegmentPlan segment;
+  segment.kind = kind;
+  segment.layer = static_cast<std::int32_t>(layer);
+  segment.name = segment_name(kind);
+  segment.parameters = std::move(parameters);
   if (layer >= 0) segment.name = fmt::format("layers.{}.{}", layer, segment.name);
   for (const Parameter& parameter : segment.parameters) {
     segment.elements += parameter.elements();
@@ -31,10 +35,15 @@ std::vector<SegmentPlan> stage_segments(const Plan& plan, std::size_t stage, std
   std::vector<SegmentPlan> segments;
   if (stage == 0 || plan.ends_everywhere()) segments.push_back(make_segment(SegmentKind::Embedding, -1, embedding_parameters(model)));
   for (std::int64_t layer = first_layer; layer < first_layer + layers; ++layer) {
-    segments.push_back(make_segment(SegmentKind::Attention, layer, attention_parameters(model, layer)));
-    segments.push_back(make_segment(SegmentKind::Mlp, layer, mlp_parameters(model, layer)));
+    const bool first = model.first_of_block(layer) == layer;
+    segments.push_back(make_segment(SegmentKind::Attention, layer, first ? attention_parameters(model, layer) : std::vector<Parameter>()));
+    segments.push_back(make_segment(SegmentKind::Mlp, layer, first ? mlp_parameters(model, layer) : std::vector<Parameter>()));
   }
   if (stage + 1 == plan.stages.size() || plan.ends_everywhere()) segments.push_back(head_segment(model, plan.tying));
+  for (std::size_t k = 0; k < segments.size(); ++k) {
+    const std::int64_t layer = segments[k].layer, shared = layer < 0 ? 0 : layer - model.first_of_block(layer);
+    segments[k].home = static_cast<std::int32_t>(k) - 2 * static_cast<std::int32_t>(shared);
+  }
   if (!segments.empty()) return segments;
   Diagnostic problem;
   problem.code = "PARTITION";

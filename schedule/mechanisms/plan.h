@@ -18,7 +18,9 @@ struct SegmentPlan {
   SegmentKind kind = SegmentKind::Attention;
   std::int32_t layer = -1;            // -1 for the embedding and the head
   std::string name;                   // "embed", "layers.3.attn", "head"
-  std::vector<Parameter> parameters;  // of this rank; a head that shares the embedding's table on its rank lists no copy
+  // Of this rank: a head that shares the embedding's table on its rank lists no copy, a layer that shares its block's parameters none.
+  std::vector<Parameter> parameters;
+  std::int32_t home = 0;              // the segment of its stage whose parameters it uses: itself, or that of its block's first layer
   std::int64_t elements = 0, trained = 0;  // of all of them, and of those that are not frozen
   WantedGradients wanted;                  // of its backward
   std::size_t variant = 0;                 // of the plan's

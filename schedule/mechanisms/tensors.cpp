@@ -124,6 +124,10 @@ SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
   ids.ids = builder.layout(single("ids", DType::Int64, {scenario.micro_batches, batch.micro_batch, batch.sequence}));
   ids.loss = builder.layout(single("loss", DType::Fp32, {1}));
   if (scenario.model.dropout > 0) builder.constant("dropout", scenario.model.dropout);
+  if (scenario.model.layers_per_block > 1) {
+    builder.constant("layers", static_cast<double>(scenario.model.layers));
+    builder.constant("layers_per_block", static_cast<double>(scenario.model.layers_per_block));
+  }
   if (scenario.model.dropout > 0 && plan.recompute()) ids.random = builder.layout(single("random", DType::Int64, {2}));
   if (scenario.loss_scaling.initial > 0) ids.loss_scale = builder.layout({"loss_scale", {{"optimizer", DType::Fp32, {3}, {}}}});
   return ids;

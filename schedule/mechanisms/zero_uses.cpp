@@ -16,6 +16,10 @@ std::vector<std::vector<std::size_t>> units_of_segments(const ProgramContext& pr
   for (std::size_t u = 0; u < units.size(); ++u)
     for (std::int32_t k = 0; k < units[u].segments; ++k)
       of[static_cast<std::size_t>(units[u].chunk)][static_cast<std::size_t>(units[u].first_segment + k)] = u;
+  for (std::size_t chunk = 0; chunk < of.size(); ++chunk) {
+    const StagePlan& stage = program.stage(static_cast<std::int32_t>(chunk));
+    for (std::size_t k = 0; k < of[chunk].size(); ++k) of[chunk][k] = of[chunk][static_cast<std::size_t>(stage.segments[k].home)];
+  }
   return of;
 }
 
@@ -25,7 +29,8 @@ ZeroUse::Kind kind_of(Phase phase) {
   return phase == Phase::Forward ? ZeroUse::Kind::Forward : phase == Phase::Recompute ? ZeroUse::Kind::Again : ZeroUse::Kind::Backward;
 }
 
-// A block's recomputation and its backward are one use.
+// A block's recomputation and its backward are one use, and so are layers in a row that share its parameters: only the outermost of them
+// enters and leaves.
 bool continues(const ZeroUse& use, const Visit& before, const Visit& visit, std::size_t unit) {
   if (use.unit != unit || before.micro_batch != visit.micro_batch) return false;
   return (use.kind == ZeroUse::Kind::Forward) == (visit.phase == Phase::Forward);

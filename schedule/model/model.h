@@ -26,13 +26,15 @@ struct ModelShape {
   bool tied = false;               // head shares the token embedding
   bool flash_attention = true;     // scores are not kept; row statistics (LSE, fp32) are
   double dropout = 0;              // > 0: masks of 1 byte an element are kept
+  std::int64_t layers_per_block = 1;  // layers in a row that share the parameters of the first of them (Lan et al., ALBERT)
   std::vector<std::string> frozen = {};  // patterns (frozen.h) of the parameters that are not trained
+  std::int64_t first_of_block(std::int64_t layer) const { return layer - layer % layers_per_block; }
   bool operator==(const ModelShape&) const = default;
 };
 
 // Segments of the network in order: "embed", then per layer "attn" and "mlp", then "head" (final norm, projection, loss).
 struct Parameter {
-  std::string name;                 // "layers.3.attn.qkv.weight"
+  std::string name;                 // "layers.3.attn.qkv.weight"; 3 is the first layer of its block
   std::vector<std::int64_t> shape;
   bool tied = false;                // the head's copy of a tied embedding: same values, counted once, frozen with it
   bool frozen = false;

@@ -52,7 +52,7 @@ std::vector<Parameter> embedding_parameters(const ModelShape& model) {
 }
 
 std::vector<Parameter> attention_parameters(const ModelShape& model, std::int64_t layer) {
-  const std::string prefix = fmt::format("layers.{}.attn", layer);
+  const std::string prefix = fmt::format("layers.{}.attn", model.first_of_block(layer));
   const std::int64_t q = model.heads * model.head_size, kv = model.kv_heads * model.head_size;
   std::vector<Parameter> parameters;
   add_norm(model, prefix + ".norm", parameters);
@@ -68,7 +68,7 @@ std::vector<Parameter> attention_parameters(const ModelShape& model, std::int64_
 }
 
 std::vector<Parameter> mlp_parameters(const ModelShape& model, std::int64_t layer) {
-  const std::string prefix = fmt::format("layers.{}.mlp", layer);
+  const std::string prefix = fmt::format("layers.{}.mlp", model.first_of_block(layer));
   std::vector<Parameter> parameters;
   add_norm(model, prefix + ".norm", parameters);
   if (!is_gpt(model)) add_linear(model, prefix + ".gate", model.hidden, model.ffn, parameters);
@@ -101,7 +101,8 @@ std::vector<std::string> parameter_names(const ModelShape& model) {
       if (!parameter.tied) names.push_back(parameter.name);
   };
   add(embedding_parameters(model));
-  for (std::int64_t layer = 0; layer < model.layers; ++layer) add(attention_parameters(model, layer)), add(mlp_parameters(model, layer));
+  for (std::int64_t layer = 0; layer < model.layers; layer += model.layers_per_block)
+    add(attention_parameters(model, layer)), add(mlp_parameters(model, layer));
   add(head_parameters(model));
   return names;
 }
@@ -128,8 +129,8 @@ std::vector<WantedGradients> wanted_gradients(const ModelShape& model) {
   };
   add(SegmentKind::Embedding, -1, std::string("embed.").size());
   for (std::int64_t layer = 0; layer < model.layers; ++layer) {
-    add(SegmentKind::Attention, layer, fmt::formatted_size("layers.{}.attn.", layer));
-    add(SegmentKind::Mlp, layer, fmt::formatted_size("layers.{}.mlp.", layer));
+    add(SegmentKind::Attention, layer, fmt::formatted_size("layers.{}.attn.", model.first_of_block(layer)));
+    add(SegmentKind::Mlp, layer, fmt::formatted_size("layers.{}.mlp.", model.first_of_block(layer)));
   }
   add(SegmentKind::Head, -1, std::string("head.").size());
   return all;
@@ -137,7 +138,8 @@ std::vector<WantedGradients> wanted_gradients(const ModelShape& model) {
 
 std::int64_t parameter_count(const ModelShape& model) {
   const std::int64_t layer = own_elements(attention_parameters(model, 0)) + own_elements(mlp_parameters(model, 0));
-  return own_elements(embedding_parameters(model)) + model.layers * layer + own_elements(head_parameters(model));
+  const std::int64_t blocks = (model.layers + model.layers_per_block - 1) / model.layers_per_block;
+  return own_elements(embedding_parameters(model)) + blocks * layer + own_elements(head_parameters(model));
 }
 
 }  // namespace steptwin
