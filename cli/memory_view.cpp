@@ -12,17 +12,21 @@ namespace steptwin {
 
 namespace {
 
-std::int64_t elements(const std::vector<Parameter>& parameters) {
-  return std::accumulate(parameters.begin(), parameters.end(), std::int64_t{0},
-                         [](std::int64_t sum, const Parameter& p) { return sum + p.elements(); });
-}
-
 // Those that every rank keeps whole although the level shards them.
 std::int64_t persistent(const std::vector<Parameter>& parameters, const ZeroOptions& zero) {
   if (zero.form != ZeroForm::Deepspeed) return 0;
   return std::accumulate(parameters.begin(), parameters.end(), std::int64_t{0}, [&](std::int64_t sum, const Parameter& p) {
     return sum + (p.elements() <= zero.deepspeed.param_persistence_threshold ? p.elements() : 0);
   });
+}
+
+std::int64_t elements(const std::vector<Parameter>& parameters) {
+  return std::accumulate(parameters.begin(), parameters.end(), std::int64_t{0},
+                         [](std::int64_t sum, const Parameter& p) { return sum + p.elements(); });
+}
+std::int64_t trained_elements(const std::vector<Parameter>& parameters) {
+  return std::accumulate(parameters.begin(), parameters.end(), std::int64_t{0},
+                         [](std::int64_t sum, const Parameter& p) { return sum + (p.frozen ? 0 : p.elements()); });
 }
 
 struct StageParameters {
@@ -37,7 +41,7 @@ StageParameters stage_parameters(const Scenario& scenario, std::int64_t first, s
   StageParameters held;
   const bool everywhere = batch_on_every_rank(scenario), holds_embedding = first == 0 || everywhere;
   if (holds_embedding) append(held.ends, embedding_parameters(model));
-  for (std::int64_t layer = first; layer < first + count; ++layer)
+  for (std::int64_t layer = first; layer < first + count; layer += model.layers_per_block)
     append(held.layers, attention_parameters(model, layer)), append(held.layers, mlp_parameters(model, layer));
   if (first + count < model.layers && !everywhere) return held;
   for (const Parameter& parameter : head_parameters(model)) {
@@ -50,27 +54,40 @@ struct ClosedForm {
   std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0;
 };
 
-std::int64_t activation_bytes(const Scenario& scenario, std::int64_t stage, std::int64_t stages, std::int64_t layers) {
+// Of the layers [first, first + layers) of a stage. What frozen parameters leave of a layer differs from layer to layer; only those with a
+// backward are recomputed.
+std::int64_t activation_bytes(const Scenario& scenario, std::int64_t stage, std::int64_t stages, std::int64_t first, std::int64_t layers) {
   const std::int64_t together = pipelined_together(scenario);
   const std::int64_t in_flight = scenario.order == "gpipe" ? together : std::min(together, stages - stage);
   const BatchShape batch = layer_batch(scenario);
-  const std::int64_t layer = layer_activation_bytes(scenario.model, batch, scenario.compute).value;
-  if (scenario.recompute == RecomputeMode::None) return in_flight * layers * layer;
+  const std::vector<WantedGradients> wanted = wanted_gradients(scenario.model);
+  std::int64_t sum = 0, largest = 0, listed = 0;
+  for (std::int64_t layer = first; layer < first + layers; ++layer) {
+    std::int64_t own = 0;
+    for (const SegmentKind kind : {SegmentKind::Attention, SegmentKind::Mlp})
+      own +=
+          segment_activation_bytes(scenario.model, kind, batch, scenario.compute, wanted[segment_place(scenario.model, kind, layer)]).value;
+    sum += own, largest = std::max(largest, own);
+    listed += wanted[segment_place(scenario.model, SegmentKind::Mlp, layer)].any() ? 1 : 0;
+  }
+  if (scenario.recompute == RecomputeMode::None || listed == 0) return in_flight * sum;
   const std::int64_t input = batch.micro_batch * batch.sequence * scenario.model.hidden * size_of(scenario.compute);
   const std::int64_t group = scenario.recompute == RecomputeMode::Every ? scenario.recompute_every : 1;
-  const std::int64_t kept = scenario.recompute == RecomputeMode::Sqrt ? sqrt_list(static_cast<std::int32_t>(layers)).back().slot + 1
-                                                                      : (layers + group - 1) / group;
-  return in_flight * kept * input + std::min(group, layers) * layer;
+  const std::int64_t kept = scenario.recompute == RecomputeMode::Sqrt ? sqrt_list(static_cast<std::int32_t>(listed)).back().slot + 1
+                                                                      : (listed + group - 1) / group;
+  return in_flight * kept * input + std::min(group, listed) * largest;
 }
 
-// Adds what elements that lie on so many ranks take on one of them, sharded by a ZeRO level; padding and transients aside.
+// Adds what elements that lie on so many ranks take on one of them, sharded by a ZeRO level; padding and transients aside. Frozen ones have
+// neither gradients nor states, and are whole up to level 2.
 void add_state(ClosedForm& form, const Scenario& scenario, const std::vector<Parameter>& held, std::int64_t replicas, int zero) {
-  const std::int64_t count = elements(held), whole = persistent(held, scenario.zero);
+  const std::int64_t count = elements(held), trained = trained_elements(held), whole = persistent(held, scenario.zero);
   const std::int64_t ranks = scenario.zero.shard_ranks > 0 ? scenario.zero.shard_ranks : replicas;
   const auto share = [&](std::int64_t bytes, int level) { return zero >= level ? bytes / ranks : bytes; };
   form.parameters += share((count - whole) * size_of(scenario.compute), 3) + whole * size_of(scenario.compute);
-  form.gradients += share(count * size_of(scenario.gradient), 2);
-  if (scenario.optimizer == OptimizerKind::Adam && !scenario.offload) form.optimizer += share(count * 3 * size_of(scenario.master), 1);
+  form.gradients += share(trained * size_of(scenario.gradient), 2);
+  const std::int64_t states = 2 * size_of(DType::Fp32) + (scenario.master != scenario.compute ? size_of(scenario.master) : 0);
+  if (scenario.optimizer == OptimizerKind::Adam && !scenario.offload) form.optimizer += share(trained * states, 1);
 }
 
 ClosedForm closed_form(const Scenario& scenario, const std::vector<std::int64_t>& layers, std::size_t stage) {
@@ -79,7 +96,8 @@ ClosedForm closed_form(const Scenario& scenario, const std::vector<std::int64_t>
   ClosedForm form;
   add_state(form, scenario, held.layers, axis_size(scenario.mesh, "dp"), scenario.zero.level);
   add_state(form, scenario, held.ends, batch_ranks(scenario), scenario.zero.ends == ZeroEnds::Sharded ? scenario.zero.level : 0);
-  form.activations = activation_bytes(scenario, static_cast<std::int64_t>(stage), static_cast<std::int64_t>(layers.size()), layers[stage]);
+  form.activations =
+      activation_bytes(scenario, static_cast<std::int64_t>(stage), static_cast<std::int64_t>(layers.size()), first, layers[stage]);
   return form;
 }
 

@@ -82,7 +82,7 @@ struct ExecutionResult {
   // Of the first repetition, where hidden states are inspected: "layers.3.input" -> mean, deviation, least and largest value, of all
   // micro-batches of a step in sample order.
   NamedValues hidden;
-  std::vector<NamedValues> parameters;  // [simulated rank] after the last repetition; the plain model leaves it empty
+  std::vector<NamedValues> parameters;  // [simulated rank] after the last repetition; the plain model has the frozen ones alone
   std::string environment_json;   // switches in force, library versions, thread counts
   // [space][simulated rank][local op]: IR bytes allocated between the op's allocations and drops, first measured step; from the allocator.
   std::array<std::vector<std::vector<std::int64_t>>, kSpaces> allocated;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "exec/ops/compute.h"
 
@@ -79,6 +80,19 @@ void compare_tensors(GradientCheck& check, const Schedule& schedule, const Named
   if (check.tensors == 0 && check.problem.empty()) check.problem = "neither run kept its gradients";
 }
 
+// Frozen parameters as every rank holds them at the end, against what they were drawn as.
+void compare_frozen(GradientCheck& check, const Schedule& schedule, const ExecutionResult& run, const ExecutionResult& plain) {
+  if (plain.parameters.empty()) return;
+  for (const NamedValues& rank : run.parameters)
+    for (const auto& [name, values] : rank) {
+      const auto drawn = plain.parameters.front().find(drawn_as(schedule, name));
+      if (drawn == plain.parameters.front().end()) continue;
+      const bool same =
+          values.size() == drawn->second.size() && std::memcmp(values.data(), drawn->second.data(), values.size() * sizeof(float)) == 0;
+      if (!same) check.problem = fmt::format("the frozen parameter {} has changed", name);
+    }
+}
+
 GradientCheck judged(GradientCheck check) {
   if (check.problem.empty() && !(check.worst_use <= 1))
     check.problem = fmt::format("{} differs from the plain model: {:.3g} times what is allowed", check.worst, check.worst_use);
@@ -96,6 +110,7 @@ GradientCheck check_against_plain(const Schedule& schedule, const ExecutionResul
   compare_hidden(check, run.hidden, plain.hidden, wider * kRelative);
   compare_tensors(check, schedule, run.gradients, plain.gradients,
                   [&](const std::string&, const Values& g0) { return wider * kRelative * std::max(norm(g0), kSmall * total); });
+  compare_frozen(check, schedule, run, plain);
   return judged(check);
 }
 
@@ -110,6 +125,7 @@ GradientCheck check_against_plain_16bit(const Schedule& schedule, const Executio
     const double theirs = own == plain.gradients.end() ? 0 : distance(own->second, g0);
     return 2 * theirs + kRelative * std::max(norm(g0), kSmall * total);
   });
+  compare_frozen(check, schedule, run, plain);
   return judged(check);
 }
 

@@ -4,6 +4,7 @@
 //          Where hidden states are inspected, the figures of each within 1e-5 of their norm.
 //   16-bit: per tensor the distance to the fp32 plain model is at most twice that of the plain model in the same type (plus the fp32
 //          bound); losses and hidden states within 1e-2 of the fp32 plain model's, relative.
+// Frozen parameters have the plain model's bits, as they were drawn, after the last step.
 // A tied head's copy is compared with the embedding's gradient. A NaN, a tensor that one side lacks, and runs without gradients never pass.
 #pragma once
 

@@ -11,6 +11,7 @@
 #include "schedule/batching.h"
 #include "schedule/mechanisms/mechanism.h"
 #include "schedule/mechanisms/segment_ops.h"
+#include "schedule/model/partition.h"
 #include "schedule/orders/actions.h"
 #include "schedule/place_messages.h"
 #include "schedule/save.h"
@@ -159,11 +160,7 @@ ActionGrid scenario_actions(const Scenario& scenario) {
 
 std::vector<std::int64_t> stage_layers(const Scenario& scenario, std::int32_t stages) {
   const std::int64_t layers = scenario.model.layers;
-  if (scenario.layers_per_stage.empty()) {
-    std::vector<std::int64_t> out(static_cast<std::size_t>(stages), layers / stages);
-    for (std::int64_t stage = 0; stage < layers % stages; ++stage) ++out[static_cast<std::size_t>(stage)];
-    return out;
-  }
+  if (scenario.layers_per_stage.empty()) return default_partition(scenario.model, stages);
   const auto& given = scenario.layers_per_stage;
   if (given.size() != static_cast<std::size_t>(stages))
     refuse(scenario, "PARTITION", fmt::format("layers_per_stage has {} entries for {} stages", given.size(), stages),
@@ -172,6 +169,9 @@ std::vector<std::int64_t> stage_layers(const Scenario& scenario, std::int32_t st
   if (sum != layers || std::any_of(given.begin(), given.end(), [](std::int64_t n) { return n < 0; }))
     refuse(scenario, "PARTITION", fmt::format("layers_per_stage sums to {}, the model has {} layers", sum, layers),
            "use numbers >= 0 that add up to the layers");
+  if (const auto stage = stage_inside_block(scenario.model, given))
+    refuse(scenario, "PARTITION", fmt::format("stage {} begins in the middle of a block of layers that share their parameters", *stage),
+           "let stages begin with a block");
   return given;
 }
 

@@ -9,12 +9,15 @@
 namespace steptwin {
 namespace {
 
-// A layer of a stage by its place among the stage's layers: its attention is segment `first + 2 * place`, its MLP the next one.
+// A layer of a stage by its place among the stage's layers that have a backward: its attention is segment `first + 2 * place`, its MLP the
+// next one.
 struct StageLayers {
   std::int32_t first = 0, count = 0;
   explicit StageLayers(const StagePlan& stage) {
-    while (first < static_cast<std::int32_t>(stage.segments.size()) && stage.segments[static_cast<std::size_t>(first)].layer < 0) ++first;
-    for (const SegmentPlan& segment : stage.segments) count += segment.kind == SegmentKind::Mlp ? 1 : 0;
+    for (std::size_t k = 0; k < stage.segments.size(); ++k) {
+      if (stage.segments[k].kind != SegmentKind::Mlp || !stage.segments[k].wanted.any()) continue;
+      if (count++ == 0) first = static_cast<std::int32_t>(k) - 1;
+    }
   }
   std::int32_t place(std::int32_t segment) const { return (segment - first) / 2; }
 };
@@ -44,12 +47,13 @@ class Recompute {
   }
 
  private:
-  SegmentKind kind(const Visit& visit) const {
-    return plan_.stage_at(rank_, visit.chunk).segments[static_cast<std::size_t>(visit.segment)].kind;
+  const SegmentPlan& segment(const Visit& visit) const {
+    return plan_.stage_at(rank_, visit.chunk).segments[static_cast<std::size_t>(visit.segment)];
   }
   bool enters_layer(const Visit& visit) const {
-    const bool backward = visit.kind == VisitKind::Segment && (visit.phase == Phase::Backward || visit.phase == Phase::InputGrad);
-    return backward && kind(visit) == SegmentKind::Mlp;
+    if (visit.kind != VisitKind::Segment || segment(visit).kind != SegmentKind::Mlp) return false;
+    const Phase first = segment(visit).wanted.input ? Phase::InputGrad : Phase::WeightGrad;
+    return visit.phase == Phase::Backward || visit.phase == first;
   }
   const StageLayers& layers(const Visit& visit) const { return layers_[static_cast<std::size_t>(visit.chunk)]; }
 
@@ -58,7 +62,7 @@ class Recompute {
     again.phase = Phase::Recompute;
     again.opens = again.closes = false;
     again.segment = layers(visit).first + 2 * place;
-    out_.push_back(again);
+    if (segment(again).wanted.any()) out_.push_back(again);
     again.segment += 1;
     again.hands_on = hands_on;
     again.slot = slot;
@@ -86,7 +90,7 @@ class Recompute {
 
   void mark_slot(Visit& visit) const {
     if (lists_.empty() || visit.kind != VisitKind::Segment || visit.phase != Phase::Forward) return;
-    if (kind(visit) != SegmentKind::Attention) return;
+    if (segment(visit).kind != SegmentKind::Attention || visit.segment < layers(visit).first) return;
     const std::int32_t place = layers(visit).place(visit.segment);
     const SqrtEntry& entry = lists_[static_cast<std::size_t>(visit.chunk)][static_cast<std::size_t>(place)];
     if (entry.restart == place) visit.slot = entry.slot;

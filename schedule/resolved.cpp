@@ -14,19 +14,22 @@ namespace {
 using Json = nlohmann::json;  // sorted keys
 
 Json model_json(const ModelShape& m) {
-  return {{"name", m.name},
-          {"family", m.family == Family::Gpt ? "gpt" : "llama"},
-          {"layers", m.layers},
-          {"hidden", m.hidden},
-          {"heads", m.heads},
-          {"kv_heads", m.kv_heads},
-          {"head_size", m.head_size},
-          {"ffn", m.ffn},
-          {"vocabulary", m.vocabulary},
-          {"positions", m.positions},
-          {"tied", m.tied},
-          {"flash_attention", m.flash_attention},
-          {"dropout", m.dropout}};
+  Json out = {{"name", m.name},
+              {"family", m.family == Family::Gpt ? "gpt" : "llama"},
+              {"layers", m.layers},
+              {"hidden", m.hidden},
+              {"heads", m.heads},
+              {"kv_heads", m.kv_heads},
+              {"head_size", m.head_size},
+              {"ffn", m.ffn},
+              {"vocabulary", m.vocabulary},
+              {"positions", m.positions},
+              {"tied", m.tied},
+              {"flash_attention", m.flash_attention},
+              {"dropout", m.dropout}};
+  if (m.layers_per_block > 1) out["layers_per_block"] = m.layers_per_block;
+  if (!m.frozen.empty()) out["frozen"] = m.frozen;
+  return out;
 }
 
 Json mesh_json(const Mesh& mesh) {

@@ -6,6 +6,7 @@
 
 #include "schedule/batching.h"
 #include "schedule/ir/limits.h"
+#include "schedule/model/partition.h"
 #include "schedule/scenario_parts.h"
 
 namespace steptwin {
@@ -113,11 +114,13 @@ void check_magnitudes(ScenarioReading& r) {
 void check_partition(ScenarioReading& r) {
   const std::int64_t stages = axis_size(r, "pp"), layers = r.scenario.model.layers;
   const std::vector<std::int64_t>& parts = r.scenario.layers_per_stage;
+  const ModelShape& model = r.scenario.model;
   if (parts.empty()) {
-    if (stages > layers)
-      report(r, "PARTITION", anchor(r, "mesh", "pp"), fmt::format("{} pipeline stages for {} layers: each stage needs one", stages, layers),
-             fmt::format("use \"pp\": {} or less", layers));
-    return;
+    const std::int64_t blocks = block_count(model);
+    if (stages <= blocks) return;
+    const std::string of = model.layers_per_block > 1 ? fmt::format("blocks of {} layers", model.layers_per_block) : "layers";
+    return report(r, "PARTITION", anchor(r, "mesh", "pp"), fmt::format("{} pipeline stages for {} {}: each stage needs one", stages, blocks, of),
+                  fmt::format("use \"pp\": {} or less", blocks));
   }
   const JsonNode& at = anchor(r, "schedule", "layers_per_stage");
   if (static_cast<std::int64_t>(parts.size()) != stages) {
@@ -128,6 +131,18 @@ void check_partition(ScenarioReading& r) {
   if (sum != layers)
     report(r, "PARTITION", at, fmt::format("the stages hold {} layers together, but the model has {}", sum, layers),
            sum < layers ? fmt::format("add {}", layers - sum) : fmt::format("take {} away", sum - layers));
+  else if (const auto stage = stage_inside_block(model, parts))
+    report(r, "PARTITION", at.items[*stage],
+           fmt::format("stage {} begins in the middle of a block of {} layers that share their parameters", *stage, model.layers_per_block),
+           fmt::format("let every stage begin with a block: [{}]", fmt::join(default_partition(model, stages), ", ")));
+}
+
+void check_blocks(ScenarioReading& r) {
+  const ModelShape& model = r.scenario.model;
+  if (model.layers_per_block > model.layers)
+    report(r, "PARTITION", anchor(r, "model", "layers_per_block"),
+           fmt::format("blocks of {} layers, but the model has {}", model.layers_per_block, model.layers),
+           fmt::format("write \"layers_per_block\": {}, which lets all layers share their parameters", model.layers));
 }
 
 void check_warm_up(ScenarioReading& r) {
@@ -207,6 +222,12 @@ void refuse_in_bmtrain_form(ScenarioReading& r) {
   if (s.hidden_states)
     report(r, "PIPELINE", anchor(r, "recompute", "hidden_states"), "form \"bmtrain\" returns the last hidden state alone",
            "write \"hidden_states\": false, or remove \"pipeline\"");
+}
+
+void check_frozen_times(ScenarioReading& r) {
+  if (r.scenario.given && !r.scenario.model.frozen.empty())
+    report(r, "FROZEN", anchor(r, "cost", "model"), "times of whole stages do not say what frozen parameters leave of them",
+           "write \"machine\" instead of \"cost\", or remove \"frozen\"");
 }
 
 // specs/bmtrain.md 9.2 and 9.3.
@@ -307,7 +328,7 @@ void note_micro_batches(ScenarioReading& r) {
 
 void check_across_fields(ScenarioReading& r) {
   if (r.good.mesh) check_mesh_size(r);
-  if (r.good.model) check_heads(r);
+  if (r.good.model) check_heads(r), check_blocks(r);
   if (r.good.model && r.good.batch) check_sequence(r);
   if (r.good.model && r.good.batch && r.good.mesh) check_magnitudes(r);
   if (r.good.model && r.good.mesh && r.good.schedule) check_partition(r);
@@ -315,6 +336,7 @@ void check_across_fields(ScenarioReading& r) {
   if (r.good.precision) check_gradient_type(r);
   if (r.good.cost && r.good.mesh && r.good.batch && r.good.run) check_given_cost(r);
   if (r.good.mesh) check_zero(r);
+  if (r.good.model) check_frozen_times(r);
   if (r.good.mesh && r.good.batch && r.good.pipeline && r.good.schedule) check_pipeline(r);
   if (r.good.mesh && r.good.model && r.good.run) check_recompute(r);
   if (r.good.run) check_save(r);

@@ -23,7 +23,7 @@ const std::vector<ScenarioSection>& scenario_sections() {
         "data_parallel", "machine", "cost", "run", "assume"}},
       {"model",
        {"preset", "hf_config", "family", "layers", "hidden", "heads", "kv_heads", "head_size", "ffn", "vocabulary", "positions", "tied",
-        "flash_attention", "dropout"}},
+        "flash_attention", "dropout", "layers_per_block", "frozen"}},
       {"mesh", {"pp", "dp", "cp", "ep", "tp", "order"}},
       {"batch", {"micro_batches", "micro_batch_size", "sequence_length"}},
       {"precision", {"compute", "master", "gradient", "reduce"}},

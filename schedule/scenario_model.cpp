@@ -29,6 +29,40 @@ void read_variations(const JsonObject& o, ModelShape& model) {
   model.tied = o.boolean("tied").value_or(model.tied);
   model.flash_attention = o.boolean("flash_attention").value_or(model.flash_attention);
   model.dropout = o.number("dropout", {0, 0.99}).value_or(model.dropout);
+  model.layers_per_block = o.integer("layers_per_block", kLayers).value_or(model.layers_per_block);
+  if (const JsonNode* frozen = o.find("frozen"); frozen != nullptr && frozen->type == JsonType::String)
+    model.frozen = {frozen->text};  // one pattern = a list of one
+  else
+    model.frozen = o.strings("frozen").value_or(model.frozen);
+}
+
+std::string frozen_help(const ModelShape& model, const std::string& pattern, const std::vector<std::string>& names) {
+  if (model.tied && matches_name(pattern, "head.weight")) return "the head is tied: its table is 'embed.token.weight'";
+  const std::string near = nearest_pattern(pattern, names);
+  if (!near.empty()) return fmt::format("did you mean '{}'?", near);
+  return fmt::format("parameters are named like '{}' (layers 0 to {}); `*` stands for any characters, `0-3` for numbers",
+                     names[names.size() / 2], model.layers - 1);
+}
+
+void check_frozen(ScenarioReading& r, const JsonObject& o) {
+  const ModelShape& model = r.scenario.model;
+  if (model.frozen.empty()) return;
+  const JsonNode& list = *o.find("frozen");
+  const std::vector<std::string> names = parameter_names(model);
+  bool trained = false;
+  std::vector<bool> used(model.frozen.size());
+  for (const std::string& name : names) {
+    bool frozen = false;
+    for (std::size_t i = 0; i < used.size(); ++i)
+      if (matches_name(model.frozen[i], name)) used[i] = frozen = true;
+    trained = trained || !frozen;
+  }
+  for (std::size_t i = 0; i < used.size(); ++i)
+    if (!used[i])
+      r.problems.error("FROZEN", list.items.empty() ? list : list.items[i], fmt::format("no parameter is named {}", in_quotes(model.frozen[i])),
+                       frozen_help(model, model.frozen[i], names));
+  if (!trained)
+    r.problems.error("FROZEN", list, "every parameter is frozen: there is nothing to train", "remove a pattern, or make one narrower");
 }
 
 void refuse_widths(ScenarioReading& r, const JsonObject& o, const std::string& origin) {
@@ -36,7 +70,7 @@ void refuse_widths(ScenarioReading& r, const JsonObject& o, const std::string& o
     if (!o.has(key)) continue;
     r.problems.error_at_key(
         "CONFLICT", *o.find(key), fmt::format("{} is fixed by the {}", in_quotes(key), origin),
-        "beside it you may state layers, vocabulary, positions, tied, flash_attention, dropout; or state all fields instead");
+        "beside it you may state layers, vocabulary, positions, tied, flash_attention, dropout, layers_per_block, frozen; or state all fields instead");
   }
 }
 
@@ -91,12 +125,14 @@ void read_model(ScenarioReading& r) {
     r.problems.error_at_key("CONFLICT", *o.find("hf_config"), "\"preset\" and \"hf_config\" both say which model", "remove one of the two");
     return;
   }
+  const std::size_t before = r.problems.count();
   if (o.has("preset"))
     read_from_preset(r, o);
   else if (o.has("hf_config"))
     read_from_config(r, o);
   else
     read_explicit(r, o);
+  if (r.problems.count() == before) check_frozen(r, o);
 }
 
 }  // namespace steptwin

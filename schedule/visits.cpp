@@ -29,8 +29,7 @@ void add_segments(const StagePlan& stage, const Action& action, Visits& visits) 
   const auto in = static_cast<std::int32_t>(stage.in), out = static_cast<std::int32_t>(stage.out);
   for (std::int32_t k = in; k < out; ++k) {
     const std::int32_t segment = action.kind == ActionKind::F ? k : in + out - 1 - k;
-    const bool embedding = stage.segments[static_cast<std::size_t>(segment)].kind == SegmentKind::Embedding;
-    if (embedding && action.kind == ActionKind::I) continue;
+    if (!stage.segments[static_cast<std::size_t>(segment)].has(phase_of(action.kind))) continue;
     visits.push_back(
         {VisitKind::Segment, phase_of(action.kind), ActionKind::SendF, stage.chunk, segment, action.micro_batch, false, false});
   }
@@ -67,6 +66,7 @@ class Ends {
  private:
   std::int32_t head() const { return static_cast<std::int32_t>(plan_.stage_at(rank_, 0).out); }
   void add(std::int32_t segment, Phase phase) {
+    if (!plan_.stage_at(rank_, 0).segments[static_cast<std::size_t>(segment)].has(phase)) return;
     visits_.push_back({VisitKind::Segment, phase, ActionKind::SendF, 0, segment, batch_ * plan_.pieces, false, false});
   }
 
@@ -77,8 +77,14 @@ class Ends {
   bool forward_ = false;
 };
 
+// Gradients of a hidden state that nobody needs are not sent.
+bool carries(const Plan& plan, const StagePlan& stage, ActionKind message) {
+  if (message == ActionKind::SendB) return plan.hands_down(stage);
+  return message != ActionKind::RecvB || plan.hands_down(plan.stages[static_cast<std::size_t>(stage.stage) + 1]);
+}
+
 bool waits_for_other_stage(const Plan& plan, std::int32_t rank, const GradientEnd& end) {
-  if (plan.tying != Tying::Remote) return false;
+  if (plan.tying != Tying::Remote || !plan.table_trained) return false;
   const SegmentKind kind = plan.stage_at(rank, end.chunk).segments[static_cast<std::size_t>(end.segment)].kind;
   return kind == SegmentKind::Embedding || kind == SegmentKind::Head;
 }
@@ -99,13 +105,21 @@ Visits make_visits(const Plan& plan, std::int32_t rank) {
     ends.before(action);
     const StagePlan& stage = plan.stages[static_cast<std::size_t>(action.stage)];
     if (is_compute(action.kind)) add_segments(stage, action, visits);
-    if (is_message(action.kind))
+    if (is_message(action.kind) && carries(plan, stage, action.kind))
       visits.push_back({VisitKind::Message, Phase::None, action.kind, stage.chunk, -1, action.micro_batch, false, false});
   }
   ends.finish();
   visits.push_back({VisitKind::GradientsDone, Phase::None, ActionKind::SendF, -1, -1, -1, false, false});
   if (plan.scenario->optimizer == OptimizerKind::Adam) add_updates(plan, rank, visits);
   return visits;
+}
+
+std::size_t before_updates(const Plan& plan, const Visits& visits) {
+  if (plan.scenario->optimizer == OptimizerKind::None) return visits.size();
+  const auto is = [](VisitKind kind) { return [kind](const Visit& visit) { return visit.kind == kind; }; };
+  auto at = std::find_if(visits.begin(), visits.end(), is(VisitKind::Update));
+  if (at == visits.end()) at = std::find_if(visits.begin(), visits.end(), is(VisitKind::GradientsDone));
+  return static_cast<std::size_t>(at - visits.begin());
 }
 
 }  // namespace steptwin

@@ -59,6 +59,23 @@ void migrate(Database& database, std::span<const Migration> steps, std::int64_t 
   transaction.commit();
 }
 
-std::span<const Migration> known_migrations() { return {}; }
+std::span<const Migration> known_migrations() {
+  static constexpr Migration kSteps[] = {
+      // comm_summary counted the time of a group once for every member.
+      {1, R"(DROP VIEW comm_summary;
+CREATE VIEW comm_summary AS
+  SELECT k.run_id, k.rank, t.communicator, t.kind, t.n, t.bytes, t.wait_ns, t.transfer_ns
+  FROM rank k JOIN (SELECT run_id, rank, communicator, kind, sum(ops) AS n, sum(bytes) AS bytes, sum(wait_ns) AS wait_ns,
+                           sum(transfer_ns) AS transfer_ns
+                    FROM (SELECT run_id, rank, communicator, kind, count(*) AS ops, sum(bytes) AS bytes,
+                                 min(start_ns) - min(ready_ns) AS wait_ns, max(end_ns) - min(start_ns) AS transfer_ns
+                          FROM spans WHERE communicator IS NOT NULL
+                          GROUP BY run_id, rank, communicator, kind, step, coalesce(-1 - group_no, op))
+                    GROUP BY run_id, rank, communicator, kind) t
+    ON t.run_id = k.run_id AND t.rank = k.stand_in;
+)"},
+  };
+  return kSteps;
+}
 
 }  // namespace steptwin

@@ -9,7 +9,7 @@
 namespace steptwin {
 
 inline constexpr std::int64_t kApplicationId = 1398036302;  // 0x5354574E, "STWN"
-inline constexpr std::int64_t kSchemaVersion = 1;
+inline constexpr std::int64_t kSchemaVersion = 2;
 
 // One step forward: from version `from` to from + 1.
 struct Migration {

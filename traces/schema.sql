@@ -1,7 +1,7 @@
--- The schema of a steptwin database, version 1. traces/SCHEMA.md describes it. Times are integer nanoseconds on the run's clock,
+-- The schema of a steptwin database, version 2. traces/SCHEMA.md describes it. Times are integer nanoseconds on the run's clock,
 -- sizes integer bytes. The views at the end are the public face; the tables above may change between versions.
 PRAGMA application_id = 1398036302;  -- 0x5354574E, "STWN"
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 
@@ -187,12 +187,16 @@ CREATE VIEW op_stats AS
          max(duration_ns) AS max_ns, sum(duration_ns) AS sum_ns
   FROM spans GROUP BY run_id, kind, phase, segment, stage;
 
--- wait_ns: ready until the counterparts were ready too; transfer_ns: moving data.
+-- wait_ns: ready until the counterparts were ready too; transfer_ns: moving data. Members of a group move theirs at the same time: once.
 CREATE VIEW comm_summary AS
   SELECT k.run_id, k.rank, t.communicator, t.kind, t.n, t.bytes, t.wait_ns, t.transfer_ns
-  FROM rank k JOIN (SELECT run_id, rank, communicator, kind, count(*) AS n, sum(bytes) AS bytes, sum(start_ns - ready_ns) AS wait_ns,
-                           sum(duration_ns) AS transfer_ns
-                    FROM spans WHERE communicator IS NOT NULL GROUP BY run_id, rank, communicator, kind) t
+  FROM rank k JOIN (SELECT run_id, rank, communicator, kind, sum(ops) AS n, sum(bytes) AS bytes, sum(wait_ns) AS wait_ns,
+                           sum(transfer_ns) AS transfer_ns
+                    FROM (SELECT run_id, rank, communicator, kind, count(*) AS ops, sum(bytes) AS bytes,
+                                 min(start_ns) - min(ready_ns) AS wait_ns, max(end_ns) - min(start_ns) AS transfer_ns
+                          FROM spans WHERE communicator IS NOT NULL
+                          GROUP BY run_id, rank, communicator, kind, step, coalesce(-1 - group_no, op))
+                    GROUP BY run_id, rank, communicator, kind) t
     ON t.run_id = k.run_id AND t.rank = k.stand_in;
 
 -- Op by op; the members of a group are one row (they end together), named by their first op. The predicted step is the last.

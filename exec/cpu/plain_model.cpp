@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "exec/cpu/data_loader.h"
@@ -35,7 +36,8 @@ at::ScalarType scalar_type(DType dtype) {
 // What the schedule says about the model.
 struct ModelFacts {
   std::map<std::string, TensorSpec> parameters;
-  std::int64_t heads = 0, layers = 0;
+  std::set<std::string> trained;  // their names: those that have a gradient
+  std::int64_t heads = 0, layers = 0, layers_per_block = 1;
   bool optimizer = false, master = false, overflow_check = false;
   double dropout = 0;
   bool drops_probabilities = false, inspects = false;
@@ -48,6 +50,9 @@ void read_parameters(const Schedule& schedule, ModelFacts& facts) {
   for (const Program& program : schedule.programs) {
     for (const Buffer& buffer : program.buffers) {
       if (buffer.category == Category::Optimizer && schedule.name(buffer.name).ends_with(".master")) facts.master = true;
+      if (buffer.resident && buffer.layout.valid() && (buffer.category == Category::Gradient || buffer.category == Category::GradientShard))
+        for (const TensorSpec& tensor : schedule.layouts[buffer.layout.value].tensors)
+          facts.trained.insert(drawn_as(schedule, tensor.name));
       if (buffer.category != Category::Param || !buffer.resident || !buffer.layout.valid()) continue;
       for (const TensorSpec& tensor : schedule.layouts[buffer.layout.value].tensors) {
         if (drawn_as(schedule, tensor.name) == tensor.name) facts.parameters.emplace(tensor.name, tensor);
@@ -66,7 +71,12 @@ ModelFacts facts_of(const Schedule& schedule) {
     }
   }
   while (facts.parameters.contains(fmt::format("layers.{}.attn.norm.weight", facts.layers))) ++facts.layers;
-  if (facts.heads == 0 || facts.layers == 0 || !facts.parameters.contains("embed.token.weight"))
+  const auto count = [&](const char* name, std::int64_t otherwise) {
+    const double value = schedule.constant(name).value_or(static_cast<double>(otherwise));
+    return static_cast<std::int64_t>(std::clamp(value, 0.0, 1e6));
+  };
+  facts.layers = count("layers", facts.layers), facts.layers_per_block = count("layers_per_block", 1);
+  if (facts.heads == 0 || facts.layers == 0 || facts.layers_per_block == 0 || !facts.parameters.contains("embed.token.weight"))
     refuse("it is not one of a whole GPT or Llama model");
   const auto has_op = [&](std::string_view segment) {
     return std::any_of(schedule.ops.begin(), schedule.ops.end(), [&](const Op& op) { return schedule.name(op.label.segment) == segment; });
@@ -90,7 +100,7 @@ struct Parameter {
 class PlainModel {
  public:
   PlainModel(const Schedule& schedule, std::uint64_t seed) : facts_(facts_of(schedule)), seed_(seed), scale_(facts_.loss_scale) {
-    for (const auto& [name, tensor] : facts_.parameters) parameters_.emplace(name, make(name, tensor, seed));
+    for (const auto& [name, tensor] : facts_.parameters) parameters_.emplace(name, make(name, tensor, seed, facts_.trained.contains(name)));
   }
   // Mean loss of the batch [n, s], whose rows are the samples from first_sample on; its gradients, times the loss scale, are left in the
   // parameters.
@@ -99,12 +109,13 @@ class PlainModel {
   bool prepare_gradients();
   void adam_step();
   NamedValues gradient_values() const;
+  NamedValues frozen_values() const;  // of the parameters without a gradient
   // Of the inputs of layers, in the order of samples, since the last call; empty: they are not inspected.
   NamedValues take_hidden() { return std::exchange(hidden_, {}); }
   bool has_optimizer() const { return facts_.optimizer; }
 
  private:
-  static Parameter make(const std::string& name, const TensorSpec& tensor, std::uint64_t seed);
+  static Parameter make(const std::string& name, const TensorSpec& tensor, std::uint64_t seed, bool trained);
   const at::Tensor& at(const std::string& name) const {
     const auto found = parameters_.find(name);
     if (found == parameters_.end()) refuse("it has no parameter " + name);
@@ -115,8 +126,8 @@ class PlainModel {
   at::Tensor norm(const std::string& name, const at::Tensor& x) const;
   at::Tensor dropout(const MaskState& masks, const at::Tensor& x) const;
   MaskState masks(const std::string& place, std::int64_t first_sample) const { return {mask_key(place, seed_), first_sample}; }
-  at::Tensor attention(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const;
-  at::Tensor mlp(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const;
+  at::Tensor attention(const std::string& prefix, const at::Tensor& x, const MaskState& own) const;
+  at::Tensor mlp(const std::string& prefix, const at::Tensor& x, const MaskState& own) const;
   at::Tensor loss(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample) const;
   void inspect(const std::string& name, const at::Tensor& x) const;
 
@@ -129,13 +140,13 @@ class PlainModel {
 };
 
 // With a master copy the values are drawn in fp32 and rounded to the compute type.
-Parameter PlainModel::make(const std::string& name, const TensorSpec& tensor, std::uint64_t seed) {
+Parameter PlainModel::make(const std::string& name, const TensorSpec& tensor, std::uint64_t seed, bool trained) {
   Parameter parameter;
   TensorSpec wide = tensor;
   wide.dtype = DType::Fp32;
   parameter.weight = at::empty(tensor.shape, at::TensorOptions(at::kFloat));
   initialise_parameter(name, wide, static_cast<std::byte*>(parameter.weight.data_ptr()), seed);
-  parameter.value = parameter.weight.to(scalar_type(tensor.dtype)).clone().requires_grad_(true);
+  parameter.value = parameter.weight.to(scalar_type(tensor.dtype)).clone().requires_grad_(trained);
   parameter.first = at::zeros_like(parameter.weight);
   parameter.second = at::zeros_like(parameter.weight);
   return parameter;
@@ -172,7 +183,7 @@ at::Tensor PlainModel::dropout(const MaskState& state, const at::Tensor& x) cons
   return at::where(mask.to(at::kBool), x / (1 - facts_.dropout), at::zeros({}, x.options().requires_grad(false)));
 }
 
-at::Tensor PlainModel::attention(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const {
+at::Tensor PlainModel::attention(const std::string& prefix, const at::Tensor& x, const MaskState& own) const {
   const std::int64_t b = x.size(0), s = x.size(1), width = at(prefix + ".out.weight").size(1), d = width / facts_.heads;
   const at::Tensor normal = norm(prefix + ".norm", x);
   const auto split = [&](const at::Tensor& t) { return t.reshape({b, s, t.size(-1) / d, d}).transpose(1, 2); };
@@ -190,18 +201,17 @@ at::Tensor PlainModel::attention(const std::string& prefix, const at::Tensor& x,
   k = k.repeat_interleave(group, 1), v = v.repeat_interleave(group, 1);
   const at::Tensor hidden = at::full({s, s}, -std::numeric_limits<double>::infinity(), x.options().requires_grad(false)).triu(1);
   const at::Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(d)) + hidden;
-  const MaskState own = masks(prefix, first_sample);
   const at::Tensor p = at::softmax(scores, -1);
   const at::Tensor taken = facts_.drops_probabilities ? dropout(of_probabilities(own), p) : p;
   const at::Tensor out = at::matmul(taken, v).transpose(1, 2).reshape({b, s, width});
   return x + dropout(own, linear(prefix + ".out", out));
 }
 
-at::Tensor PlainModel::mlp(const std::string& prefix, const at::Tensor& x, std::int64_t first_sample) const {
+at::Tensor PlainModel::mlp(const std::string& prefix, const at::Tensor& x, const MaskState& own) const {
   const at::Tensor normal = norm(prefix + ".norm", x);
   const at::Tensor up = linear(prefix + ".up", normal);
   const at::Tensor active = has(prefix + ".gate.weight") ? at::silu(linear(prefix + ".gate", normal)) * up : at::gelu(up, "tanh");
-  return x + dropout(masks(prefix, first_sample), linear(prefix + ".down", active));
+  return x + dropout(own, linear(prefix + ".down", active));
 }
 
 at::Tensor PlainModel::loss(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample) const {
@@ -210,8 +220,9 @@ at::Tensor PlainModel::loss(const at::Tensor& tokens, const at::Tensor& targets,
   x = dropout(masks("embed", first_sample), x);
   for (std::int64_t layer = 0; layer < facts_.layers; ++layer) {
     inspect(fmt::format("layers.{}.input", layer), x);
-    x = attention(fmt::format("layers.{}.attn", layer), x, first_sample);
-    x = mlp(fmt::format("layers.{}.mlp", layer), x, first_sample);
+    const std::int64_t block = layer - layer % facts_.layers_per_block;
+    x = attention(fmt::format("layers.{}.attn", block), x, masks(fmt::format("layers.{}.attn", layer), first_sample));
+    x = mlp(fmt::format("layers.{}.mlp", block), x, masks(fmt::format("layers.{}.mlp", layer), first_sample));
   }
   const at::Tensor& table = at(has("head.weight") ? "head.weight" : "embed.token.weight");
   const at::Tensor logits = at::matmul(norm("head.norm", x), table.t()).to(at::kFloat);
@@ -232,8 +243,8 @@ void PlainModel::inspect(const std::string& name, const at::Tensor& x) const {
 double PlainModel::gradients(const at::Tensor& tokens, const at::Tensor& targets, std::int64_t first_sample) {
   torch::autograd::variable_list leaves;
   for (auto& [name, parameter] : parameters_) {
-    leaves.push_back(parameter.value);
     parameter.gradient = at::zeros_like(parameter.weight);
+    if (parameter.value.requires_grad()) leaves.push_back(parameter.value);
   }
   const std::int64_t samples = tokens.size(0), micro_batch = facts_.micro_batch;
   const std::int64_t at_once = std::max<std::int64_t>(1, kTokensAtOnce / tokens.size(1) / micro_batch) * micro_batch;
@@ -242,10 +253,12 @@ double PlainModel::gradients(const at::Tensor& tokens, const at::Tensor& targets
     const std::int64_t count = std::min(at_once, samples - first);
     const double share = static_cast<double>(count) / static_cast<double>(samples);
     const at::Tensor part = loss(tokens.narrow(0, first, count), targets.narrow(0, first, count), first_sample + first) * share;
-    const auto slopes = torch::autograd::grad({part * scale_}, leaves);
     mean += part.item<double>();
+    if (leaves.empty()) continue;
+    const auto slopes = torch::autograd::grad({part * scale_}, leaves);
     std::size_t i = 0;
-    for (auto& [name, parameter] : parameters_) parameter.gradient += slopes[i++].to(at::kFloat);
+    for (auto& [name, parameter] : parameters_)
+      if (parameter.value.requires_grad()) parameter.gradient += slopes[i++].to(at::kFloat);
   }
   return mean;
 }
@@ -275,6 +288,7 @@ void PlainModel::adam_step() {
   ++step_;
   const auto steps = static_cast<double>(step_);
   for (auto& [name, p] : parameters_) {
+    if (!p.value.requires_grad()) continue;
     if (!facts_.master) p.weight = p.value.detach().to(at::kFloat).clone();
     p.first = kBeta1 * p.first + (1 - kBeta1) * p.gradient;
     p.second = kBeta2 * p.second + (1 - kBeta2) * p.gradient.square();
@@ -284,13 +298,23 @@ void PlainModel::adam_step() {
   }
 }
 
+std::vector<float> values_of(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.detach().to(at::kFloat).contiguous();
+  const auto* first = flat.data_ptr<float>();
+  return {first, first + flat.numel()};
+}
+
 NamedValues PlainModel::gradient_values() const {
   NamedValues values;
-  for (const auto& [name, parameter] : parameters_) {
-    const at::Tensor flat = parameter.gradient.contiguous();
-    const auto* first = flat.data_ptr<float>();
-    values.emplace(name, std::vector<float>(first, first + flat.numel()));
-  }
+  for (const auto& [name, parameter] : parameters_)
+    if (parameter.value.requires_grad()) values.emplace(name, values_of(parameter.gradient));
+  return values;
+}
+
+NamedValues PlainModel::frozen_values() const {
+  NamedValues values;
+  for (const auto& [name, parameter] : parameters_)
+    if (!parameter.value.requires_grad()) values.emplace(name, values_of(parameter.value));
   return values;
 }
 
@@ -329,6 +353,7 @@ ExecutionResult run_plain_model(const Schedule& schedule, const ExecuteOptions& 
     if (step == 0 && options.keep_gradients) result.gradients = model.gradient_values();
     if (model.has_optimizer() && finite) model.adam_step();
   }
+  if (options.keep_gradients) result.parameters = {model.frozen_values()};
   return result;
 }
 

@@ -9,6 +9,7 @@
 namespace steptwin {
 
 // Losses: mean over the batch, per measured step. Gradients (keep_gradients): of the first repetition, warm-up or not, before any update;
+// with them, as parameters of one rank, the frozen ones: those without a gradient buffer in the schedule, of which autograd keeps none;
 // a tied table's gradient stands under embed.token.weight, the sum of both uses. No trace. Throws EnvironmentError (Kind::Device) when the
 // schedule is not one of a GPT or Llama model. A set options.stop ends it between steps with the losses so far.
 ExecutionResult run_plain_model(const Schedule& schedule, const ExecuteOptions& options);

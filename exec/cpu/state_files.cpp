@@ -80,7 +80,7 @@ void check(const CheckpointReader& reader, const std::string& name, const SavedT
   const std::optional<SavedTensor> saved = reader.find(name);
   if (!saved)
     throw EnvironmentError(EnvironmentError::Kind::File, fmt::format("the checkpoint {} has no tensor {}", reader.folder(), name),
-                           "it was saved from another model, optimizer or master type");
+                           "it was saved from another model, optimizer or master type, or with this parameter frozen");
   if (saved->dtype != wanted.dtype || saved->shape != wanted.shape)
     throw EnvironmentError(EnvironmentError::Kind::File,
                            fmt::format("tensor {} of the checkpoint {} is {}, the scenario needs {}", name, reader.folder(),

@@ -37,11 +37,12 @@ class Head {
   }
   void forward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const BoundAccess& loss) const;
   struct WeightInputs {
-    at::Tensor norm_out, d_logits, sums;
+    at::Tensor norm_out, d_logits, sums;  // undefined where no gradient needs it
   };
-  // `scale` of the loss, undefined: 1.
-  WeightInputs backward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const at::Tensor& scale,
-                        const BoundAccess& dx) const;
+  // `scale` of the loss, undefined: 1. As far down as dx, null where it is not wanted, and the parameters of `gradient`, null where there
+  // are none, ask for.
+  WeightInputs backward(const BackwardOperands& taken, const at::Tensor& targets, const at::Tensor& scale, const BoundAccess* dx,
+                        const BoundAccess* gradient) const;
 
  private:
   at::Tensor softmax_rows(const BoundAccess& saved) const { return rows_of(tensor_at(operands_, operands_.tensor(saved, "softmax"))); }
@@ -58,15 +59,18 @@ void Head::forward(const at::Tensor& x, const at::Tensor& targets, const BoundAc
   parts::softmax_loss(rows, weight_, targets, softmax_rows(saved), tensor_at(operands_, operands_.only_tensor(loss)));
 }
 
-Head::WeightInputs Head::backward(const at::Tensor& x, const at::Tensor& targets, const BoundAccess& saved, const at::Tensor& scale,
-                                  const BoundAccess& dx) const {
+Head::WeightInputs Head::backward(const BackwardOperands& taken, const at::Tensor& targets, const at::Tensor& scale, const BoundAccess* dx,
+                                  const BoundAccess* gradient) const {
+  if (taken.saved == nullptr) operands_.fail("operand S is missing");
   WeightInputs inputs;
-  const at::Tensor p = softmax_rows(saved);
+  const at::Tensor p = softmax_rows(*taken.saved);
   inputs.d_logits = parts::softmax_loss_backward(p, targets, operands_.step().loss_scale / static_cast<double>(p.size(0)), weight_);
   if (scale.defined()) inputs.d_logits.mul_(scale);
-  inputs.norm_out = rows_of(tensor_at(operands_, operands_.tensor(saved, "norm.out")));
-  const at::Tensor d_norm = parts::scores_backward(inputs.d_logits, weight_);
-  inputs.sums = segment_norm_backward(operands_, d_norm, x, param_, saved, {}, tensor_at(operands_, operands_.only_tensor(dx)));
+  if (operands_.has(*taken.saved, "norm.out")) inputs.norm_out = rows_of(tensor_at(operands_, operands_.tensor(*taken.saved, "norm.out")));
+  if (dx == nullptr && !has_either(operands_, gradient, "norm")) return inputs;
+  if (taken.x == nullptr) operands_.fail("operand x is missing, which the norm's gradient needs");
+  const at::Tensor d_norm = parts::scores_backward(inputs.d_logits, weight_), x = tensor_at(operands_, operands_.only_tensor(*taken.x));
+  inputs.sums = segment_norm_backward(operands_, d_norm, x, param_, *taken.saved, {}, dx);
   return inputs;
 }
 
@@ -77,31 +81,59 @@ at::Tensor loss_scale_operand(Operands& operands) {
   return tensor_at(operands, operands.only_tensor(operands.read("scale"))).narrow(0, 0, 1);
 }
 
-Head::WeightInputs head_input_gradient(Operands& operands) {
-  const BoundAccess& targets = operands.read("targets");
-  const BoundAccess& saved = operands.read("S");
-  const BoundAccess& x = operands.read("x");
+// G of the head's own parameters, and dT when a trained table is shared on this rank; null where there are none.
+struct HeadGradients {
+  const BoundAccess* own = nullptr;
+  const BoundAccess* table = nullptr;
+};
+HeadGradients take_gradients(Operands& operands) {
+  HeadGradients gradients;
+  while (operands.next_is_gradient()) {
+    const BoundAccess& gradient = operands.gradient("G or dT");
+    (gradient.part.kind == Part::Kind::Tensor ? gradients.table : gradients.own) = &gradient;
+  }
+  return gradients;
+}
+
+void head_weight_gradients(const Operands& operands, const HeadGradients& gradients, const Head::WeightInputs& inputs) {
+  const BoundAccess* const of_weight = gradients.table != nullptr ? gradients.table : gradients.own;
+  const bool shared = gradients.table != nullptr;
+  if (shared || (of_weight != nullptr && operands.has(*of_weight, "head.weight"))) {
+    const at::Tensor sum = tensor_at(operands, shared ? operands.only_tensor(*of_weight) : operands.tensor(*of_weight, "head.weight"));
+    parts::contribute_product(sum, inputs.d_logits, inputs.norm_out, which_of(*of_weight));
+  }
+  if (gradients.own != nullptr) contribute_norm(operands, *gradients.own, inputs.sums);
+}
+
+enum class Into : std::uint8_t { Gradients, Kept };
+
+// B, or the I before a W.
+void head_gradients(Operands& operands, Into into) {
+  const at::Tensor targets = ids_at(operands, operands.read("targets"));
+  const BackwardOperands taken = saved_operands(operands);
   const BoundAccess& param = operands.read("P");
   const Head head(operands, param, table_operand(operands));
   const at::Tensor scale = loss_scale_operand(operands);
-  return head.backward(tensor_at(operands, operands.only_tensor(x)), ids_at(operands, targets), saved, scale, operands.write("dx"));
+  const BoundAccess* const dx = operands.next_is_gradient() ? nullptr : &operands.write("dx");
+  const HeadGradients gradients = take_gradients(operands);
+  const Head::WeightInputs inputs = head.backward(taken, targets, scale, dx, gradients.own);
+  if (into == Into::Gradients) {
+    head_weight_gradients(operands, gradients, inputs);
+  } else if (operands.next_is_kept()) {
+    const BoundAccess& kept = operands.write("K");
+    if (inputs.norm_out.defined()) keep(operands, kept, "norm.out", inputs.norm_out);
+    keep(operands, kept, "d.logits", inputs.d_logits);
+    keep(operands, kept, "norm.sums", inputs.sums);
+  }
+  operands.finish();
 }
-
-// `gradient` G of the head, then dT when the table is shared on this rank.
-void head_weight_gradients(Operands& operands, const BoundAccess& gradient, const BoundAccess* table, const Head::WeightInputs& inputs) {
-  const at::Tensor sum = tensor_at(operands, table != nullptr ? operands.only_tensor(*table) : operands.tensor(gradient, "head.weight"));
-  parts::contribute_product(sum, inputs.d_logits, inputs.norm_out, which_of(table != nullptr ? *table : gradient));
-  contribute_norm(operands, gradient, inputs.sums);
-}
-
-const BoundAccess* table_gradient_operand(Operands& operands) { return operands.next_is_gradient() ? &operands.gradient("dT") : nullptr; }
 
 }  // namespace
 
 void embedding_forward(Operands& operands) {
   const at::Tensor ids = ids_at(operands, operands.read("tokens"));
   const BoundAccess& param = operands.read("P");
-  const BoundAccess* const saved = operands.next_is_laid_out_as("embed.saved") ? &operands.write("S") : nullptr;
+  const BoundAccess* const saved = operands.next_is_of_forward() ? &operands.write("S") : nullptr;
   at::Tensor y = tensor_at(operands, operands.only_tensor(operands.write("y")));
   y.view({-1, y.size(-1)}).copy_(at::embedding(tensor_at(operands, operands.tensor(param, "token.weight")), ids));
   if (operands.has(param, "position.weight")) {
@@ -126,7 +158,7 @@ void embedding_backward(Operands& operands) {
   do {
     const BoundAccess& gradient = operands.gradient("G");
     if (gradient.part.kind != Part::Kind::Tensor) {
-      table_gradient(operands, gradient, operands.tensor(gradient, "token.weight"), dy, ids);
+      if (operands.has(gradient, "token.weight")) table_gradient(operands, gradient, operands.tensor(gradient, "token.weight"), dy, ids);
       if (operands.has(gradient, "position.weight"))
         position_gradient(operands, gradient, operands.tensor(gradient, "position.weight"), dy);
     } else if (const TensorView view = operands.only_tensor(gradient); is_table(gradient)) {
@@ -148,33 +180,19 @@ void head_forward(Operands& operands) {
   operands.finish();
 }
 
-void head_backward(Operands& operands) {
-  const Head::WeightInputs inputs = head_input_gradient(operands);
-  const BoundAccess& gradient = operands.gradient("G");
-  head_weight_gradients(operands, gradient, table_gradient_operand(operands), inputs);
-  operands.finish();
-}
+void head_backward(Operands& operands) { head_gradients(operands, Into::Gradients); }
 
-void head_input_grad(Operands& operands) {
-  const Head::WeightInputs inputs = head_input_gradient(operands);
-  KeptTensors k(operands, operands.write("K"));
-  for (const at::Tensor& t : {inputs.norm_out, inputs.d_logits, inputs.sums}) k.put(t);
-  operands.finish();
-}
+void head_input_grad(Operands& operands) { head_gradients(operands, Into::Kept); }
 
+// Behind an I from what it kept, else the whole backward.
 void head_weight_grad(Operands& operands) {
+  if (!operands.next_is_kept()) return head_backward(operands);
   const BoundAccess& kept = operands.read("K");
-  const BoundAccess& gradient = operands.gradient("G");
-  const BoundAccess* table = table_gradient_operand(operands);
-  if (operands.work().kernels.empty()) operands.fail("its work has no kernels; the weight gradient takes its shapes from it");
-  const Kernel& kernel = operands.work().kernels.front();  // the projection on the vocabulary: k = tokens
-  const auto shape = table != nullptr ? operands.only_tensor(*table).shape : operands.tensor(gradient, "head.weight").shape;
-  KeptTensors k(operands, kept);
   Head::WeightInputs inputs;
-  inputs.norm_out = k.get(kernel.dtype, kernel.k, shape[1]);
-  inputs.d_logits = k.get(kernel.dtype, kernel.k, shape[0]);
-  inputs.sums = k.get(DType::Fp32, operands.has(gradient, "norm.bias") ? 2 : 1, shape[1]);
-  head_weight_gradients(operands, gradient, table, inputs);
+  inputs.norm_out = kept_tensor(operands, kept, "norm.out");
+  inputs.d_logits = kept_tensor(operands, kept, "d.logits");
+  inputs.sums = kept_tensor(operands, kept, "norm.sums");
+  head_weight_gradients(operands, take_gradients(operands), inputs);
   operands.finish();
 }
 

@@ -33,10 +33,15 @@ bool is_gradient(const BoundAccess& access) {
 // Parameters that are kept and gathered ones are operands alike.
 bool is_parameter(const BoundAccess& access) { return access.category == Category::Param || access.category == Category::GatheredParam; }
 
+bool is_of_forward(const BoundAccess& access) {
+  return access.layout != nullptr && (access.layout->name.ends_with(".saved") || access.layout->name.ends_with(".passing"));
+}
+
 // Whether they may be one operand in several buffers.
 bool continues(const BoundAccess& first, const BoundAccess& next) {
-  const bool alike = is_parameter(first) ? is_parameter(next) : first.category == Category::Gradient && next.category == first.category;
-  return alike && next.mode == first.mode && next.part.kind == Part::Kind::Whole;
+  if (next.mode != first.mode || next.part.kind != Part::Kind::Whole) return false;
+  if (is_of_forward(first)) return is_of_forward(next);
+  return is_parameter(first) ? is_parameter(next) : first.category == Category::Gradient && next.category == first.category;
 }
 
 // "out" names "layers.0.attn.out", not "layout".
@@ -44,13 +49,22 @@ bool names(std::string_view name, std::string_view end) {
   return name.ends_with(end) && (name.size() == end.size() || name[name.size() - end.size() - 1] == '.');
 }
 
+// Of a flat group that also holds parameters of another segment: "layers.0.mlp.norm.bias" is none of "attn".
+bool belongs_elsewhere(std::string_view name, std::string_view segment) {
+  for (const std::string_view other : {"embed", "attn", "mlp", "head"}) {
+    if (other == segment) continue;
+    if (name.starts_with(fmt::format("{}.", other)) || name.find(fmt::format(".{}.", other)) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 // "mask" is the tensor of that name before it is "core.mask".
-const TensorSpec* tensor_named(const Layout& layout, std::string_view end) {
+const TensorSpec* tensor_named(const Layout& layout, std::string_view end, std::string_view segment) {
   for (const TensorSpec& tensor : layout.tensors) {
     if (tensor.name == end) return &tensor;
   }
   for (const TensorSpec& tensor : layout.tensors) {
-    if (names(tensor.name, end)) return &tensor;
+    if (names(tensor.name, end) && !belongs_elsewhere(tensor.name, segment)) return &tensor;
   }
   return nullptr;
 }
@@ -135,6 +149,16 @@ bool Operands::next_is_parameter() {
   return access != nullptr && access->mode == AccessMode::Read && is_parameter(*access);
 }
 
+bool Operands::next_is_of_forward() {
+  const BoundAccess* access = next();
+  return access != nullptr && is_of_forward(*access);
+}
+
+bool Operands::next_is_kept() {
+  const BoundAccess* access = next();
+  return access != nullptr && access->layout != nullptr && access->layout->name.ends_with(".kept");
+}
+
 bool Operands::next_is_laid_out_as(std::string_view layout) {
   const BoundAccess* access = next();
   return access != nullptr && access->layout != nullptr && access->layout->name == layout;
@@ -160,19 +184,13 @@ void Operands::finish() {
   }
 }
 
-const Work& Operands::work() const {
-  const WorkId work = part().work;
-  if (!work.valid()) fail("it states no work; the weight gradient takes its shapes from it");
-  return schedule_.works[work.value];
-}
-
 Operands::Found Operands::find(const BoundAccess& operand, std::string_view suffix) const {
   if (operand.layout == nullptr) fail("an operand has no layout");
   const std::string own = fmt::format("{}.{}", segment(), suffix);
   const auto run = run_of(operand);
   for (const std::string_view end : {std::string_view(own), suffix}) {
     for (const BoundAccess& part : run) {
-      const TensorSpec* tensor = part.layout == nullptr ? nullptr : tensor_named(*part.layout, end);
+      const TensorSpec* tensor = part.layout == nullptr ? nullptr : tensor_named(*part.layout, end, segment());
       if (tensor != nullptr) return {&part, tensor};
     }
   }

@@ -25,8 +25,8 @@ class Operands {
       : schedule_(schedule), op_(op), accesses_(accesses), step_(step) {}
 
   // The next operand, which must have this mode; `what` names it in the complaint. Accesses that only hold are passed over.
-  // Parameters and gradients may lie in several buffers, one operand each: read() and gradient() return the first and take them all;
-  // tensor() and has() look into all.
+  // Parameters, gradients and the tensors of a forward (layouts NAME.saved and NAME.passing) may lie in several buffers, one operand each:
+  // read(), write() and gradient() return the first and take them all; tensor() and has() look into all.
   const BoundAccess& read(const char* what) { return take(what, AccessMode::Read); }
   const BoundAccess& write(const char* what) { return take(what, AccessMode::Write); }
   const BoundAccess& update(const char* what) { return take(what, AccessMode::Update); }
@@ -34,6 +34,8 @@ class Operands {
   bool next_is(AccessMode mode);
   bool next_is_gradient();
   bool next_is_parameter();  // a read
+  bool next_is_of_forward();
+  bool next_is_kept();  // K, a layout NAME.kept
   bool next_is_laid_out_as(std::string_view layout);
   // Behind the signature only workspace may follow: temporaries are LibTorch's own.
   void finish();
@@ -41,7 +43,6 @@ class Operands {
   const StepContext& step() const { return step_; }
   const ComputePart& part() const;  // the op's only one
   double constant(std::string_view name) const;  // of the schedule; fails when it states none
-  const Work& work() const;  // of the op's only part; fails when it has none
   [[noreturn]] void fail(const std::string& problem, const std::string& help = {}) const;
 
   // A tensor of the operand's layout by the end of its name (whole words between dots: "norm.weight"), bounds checked; `has` asks whether

@@ -5,9 +5,10 @@
 // (element i with i + d/2), angles in double; query head i reads key head i / (heads / kv_heads); scores scaled by 1/sqrt(d).
 // A 16-bit type rounds what a matmul, a norm, an activation or a softmax hands on; inside them sums are fp32.
 //
-// K, what W needs behind I, is packed at 512-byte steps in this order (the sum is the model's kept_for_weight_grad):
-//   attn, mlp  norm.out, input of the output projection, dy, gradients of the input projections' outputs, norm sums (fp32)
-//   head       norm.out, gradient of the logits, norm sums (fp32)
+// Of a backward only the gradients are computed that its operands take: dx where it is written, of parameters those that G and K hold (see
+// segment_ops.h). K, what W needs behind I, by the names of its layout (SegmentCost::kept):
+//   attn, mlp  norm.out, core.out (input of the output projection), dy, d.NAME (gradients of the input projections' outputs), norm.sums
+//   head       norm.out, d.logits, norm.sums
 #pragma once
 
 #include "exec/ops/operands.h"
@@ -45,25 +46,23 @@ at::Tensor to_fp32(const at::Tensor& t);                                 // itse
 at::Tensor rows_of(const at::Tensor& t);                                 // [.., n] as [rows, n]; contiguous
 // The segment's norm: writes norm.mean (LayerNorm), norm.rstd and norm.out into `saved`; returns norm.out, a view of it.
 at::Tensor segment_norm(const Operands& operands, const at::Tensor& x, const BoundAccess& param, const BoundAccess& saved);
-// Writes dx, plus `residual` where it is defined; returns sums (parts.h).
+// Writes dx, unless it is null, plus `residual` where it is defined; returns sums (parts.h).
 at::Tensor segment_norm_backward(const Operands& operands, const at::Tensor& dy, const at::Tensor& x, const BoundAccess& param,
-                                 const BoundAccess& saved, const at::Tensor& residual, at::Tensor dx);
+                                 const BoundAccess& saved, const at::Tensor& residual, const BoundAccess* dx);
 parts::Contribution which_of(const BoundAccess& gradient);  // a micro-batch's contribution: First is a write, Later an update
 void contribute_norm(const Operands& operands, const BoundAccess& gradient, const at::Tensor& sums);
+// Whether one of the segment's parameters of this beginning ("norm", "qkv") is among the operand's: those of a gradient are wanted.
+bool has_either(const Operands& operands, const BoundAccess* gradient, const std::string& name);
 
-// Writes or reads the tensors of K one after the other.
-class KeptTensors {
- public:
-  KeptTensors(const Operands& operands, const BoundAccess& kept) : operands_(operands), kept_(kept) {}
-  void put(const at::Tensor& value);
-  at::Tensor get(DType dtype, std::int64_t rows, std::int64_t columns);
-
- private:
-  std::byte* advance(std::int64_t bytes);
-
-  const Operands& operands_;
-  const BoundAccess& kept_;
-  std::int64_t end_ = 0;
+// The operands that all backwards have in common; those that may be missing are null.
+struct BackwardOperands {
+  const BoundAccess* saved = nullptr;
+  const BoundAccess* x = nullptr;
 };
+BackwardOperands saved_operands(Operands& operands);  // S and x
+
+// Of K: a tensor by its name, undefined where the layout has none, and its copy into it.
+at::Tensor kept_tensor(const Operands& operands, const BoundAccess& kept, const std::string& name);
+void keep(const Operands& operands, const BoundAccess& kept, const std::string& name, const at::Tensor& value);
 
 }  // namespace steptwin

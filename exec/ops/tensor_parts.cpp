@@ -7,8 +7,6 @@
 namespace steptwin {
 namespace {
 
-constexpr std::int64_t kKeptAlignment = 512;  // as the model description packs it
-
 at::ScalarType scalar_type(const Operands& operands, DType dtype) {
   switch (dtype) {
     case DType::Fp32:
@@ -70,9 +68,10 @@ at::Tensor segment_norm(const Operands& operands, const at::Tensor& x, const Bou
 }
 
 at::Tensor segment_norm_backward(const Operands& operands, const at::Tensor& dy, const at::Tensor& x, const BoundAccess& param,
-                                 const BoundAccess& saved, const at::Tensor& residual, at::Tensor dx) {
+                                 const BoundAccess& saved, const at::Tensor& residual, const BoundAccess* dx) {
   const NormTensors t = norm_tensors(operands, param, saved);
-  return parts::norm_backward(dy, x, t.gain, t.mean, t.rstd, residual, std::move(dx));
+  at::Tensor out = dx != nullptr ? tensor_at(operands, operands.only_tensor(*dx)) : at::empty_like(x);
+  return parts::norm_backward(dy, x, t.gain, t.mean, t.rstd, residual, std::move(out));
 }
 
 parts::Contribution which_of(const BoundAccess& gradient) {
@@ -80,25 +79,31 @@ parts::Contribution which_of(const BoundAccess& gradient) {
 }
 
 void contribute_norm(const Operands& operands, const BoundAccess& gradient, const at::Tensor& sums) {
-  parts::contribute(tensor_at(operands, operands.tensor(gradient, "norm.weight")), sums[0], which_of(gradient));
-  if (sums.size(0) > 1) contribute(tensor_at(operands, operands.tensor(gradient, "norm.bias")), sums[1], which_of(gradient));
+  std::int64_t row = 0;
+  for (const char* name : {"norm.weight", "norm.bias"}) {
+    if (operands.has(gradient, name))
+      parts::contribute(tensor_at(operands, operands.tensor(gradient, name)), sums[row], which_of(gradient));
+    ++row;
+  }
 }
 
-std::byte* KeptTensors::advance(std::int64_t bytes) {
-  if (end_ + bytes > kept_.bytes) operands_.fail(fmt::format("what the weight gradient needs does not fit into {} bytes", kept_.bytes));
-  std::byte* data = kept_.data + end_;
-  end_ += (bytes + kKeptAlignment - 1) / kKeptAlignment * kKeptAlignment;
-  return data;
+bool has_either(const Operands& operands, const BoundAccess* gradient, const std::string& name) {
+  return gradient != nullptr && (operands.has(*gradient, name + ".weight") || operands.has(*gradient, name + ".bias"));
 }
 
-void KeptTensors::put(const at::Tensor& value) {
-  std::byte* data = advance(static_cast<std::int64_t>(value.nbytes()));
-  at::from_blob(data, value.sizes(), options_of(operands_, value.scalar_type())).copy_(value);
+BackwardOperands saved_operands(Operands& operands) {
+  BackwardOperands taken;
+  if (operands.next_is_of_forward()) taken.saved = &operands.read("S");
+  if (operands.next_is(AccessMode::Read) && !operands.next_is_parameter()) taken.x = &operands.read("x");
+  return taken;
 }
 
-at::Tensor KeptTensors::get(DType dtype, std::int64_t rows, std::int64_t columns) {
-  std::byte* data = advance(rows * columns * size_of(dtype));
-  return at::from_blob(data, {rows, columns}, options_of(operands_, scalar_type(operands_, dtype)));
+at::Tensor kept_tensor(const Operands& operands, const BoundAccess& kept, const std::string& name) {
+  return operands.has(kept, name) ? tensor_at(operands, operands.tensor(kept, name)) : at::Tensor();
+}
+
+void keep(const Operands& operands, const BoundAccess& kept, const std::string& name, const at::Tensor& value) {
+  if (at::Tensor place = kept_tensor(operands, kept, name); place.defined()) place.copy_(value);
 }
 
 }  // namespace steptwin

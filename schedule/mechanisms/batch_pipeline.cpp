@@ -9,8 +9,9 @@
 //   before the embedding's    first stage: M copies put its input gradients together; broadcast from it; a copy of the own batch
 //     backward
 //
-// Every rank holds the gathered and the broadcast tensors while they are on the way, whatever it needs of them. They are not kept longer
-// than their last use (BMTrain's autograd graph keeps the outputs until the backward).
+// Of the backward only what somebody below needs: behind the head's when a layer or the embedding is trained, before the embedding's when
+// it is. Every rank holds the gathered and the broadcast tensors while they are on the way, whatever it needs of them. They are not kept
+// longer than their last use (BMTrain's autograd graph keeps the outputs until the backward).
 #include <fmt/format.h>
 
 #include "schedule/mechanisms/all.h"
@@ -53,7 +54,7 @@ class BatchPipeline : public Mechanism {
       const StagePlan& stage = program.stage(visit.chunk);
       gather(visit, stage.stage == 0, &ChunkTensors::value, stage.in, Category::Activation, program);
     }
-    if (is(visit, SegmentKind::Head, Phase::Backward, program)) {
+    if (is(visit, SegmentKind::Head, Phase::Backward, program) && program.segment(visit).wanted.input) {
       const StagePlan& stage = program.stage(visit.chunk);
       gather(visit, program.plan.last_stage(stage), &ChunkTensors::gradient, stage.out, Category::Workspace, program);
     }

@@ -40,10 +40,11 @@ class DataParallel : public Mechanism {
       const SegmentKind kind = program.stage(end.chunk).segments[static_cast<std::size_t>(end.segment)].kind;
       if (!reduces(program.plan, kind)) continue;
       const CommId comm = is_end(kind) ? ends_ : comm_;
-      if (!open || buckets_.back().comm != comm) buckets_.push_back({comm, {}, {}, 0});
+      const bool alone = is_end(kind) && ends_ != comm_ && comm_.valid();  // on some ranks nothing may stand between head and embedding
+      if (!open || buckets_.back().comm != comm || alone) buckets_.push_back({comm, {}, {}, 0});
       Bucket& bucket = buckets_.back();
       bucket.members.push_back(end);
-      bucket.bytes += Bytes(program.stage(end.chunk).segments[static_cast<std::size_t>(end.segment)].elements * size_of(scenario.gradient));
+      bucket.bytes += Bytes(program.stage(end.chunk).segments[static_cast<std::size_t>(end.segment)].trained * size_of(scenario.gradient));
       bucket.ready = end.visit;
       open = bucket.bytes < scenario.bucket_bytes;
     }
@@ -71,7 +72,7 @@ class DataParallel : public Mechanism {
     op.label = cast.label();
     std::vector<Access> accesses;
     for (const GradientEnd& member : bucket.members) {
-      const std::int64_t elements = program.stage(member.chunk).segments[static_cast<std::size_t>(member.segment)].elements;
+      const std::int64_t elements = program.stage(member.chunk).segments[static_cast<std::size_t>(member.segment)].trained;
       accesses.push_back(update(cast.before(program.home(member.chunk, member.segment).gradient.front(), {}, elements, program.emit)));
     }
     program.emit.op(op, accesses);

@@ -20,6 +20,7 @@
 // Gradients are written by their one contribution; where a shard has padding, they start as zeros instead, filled on the compute lane.
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "schedule/mechanisms/all.h"
 #include "schedule/mechanisms/fetch_coordinator.h"
@@ -31,15 +32,19 @@ namespace {
 
 bool is_use(const Visit& visit) { return visit.kind == VisitKind::Segment; }
 
-// Whether a trace ends with each visit: no micro-batch is in flight behind it.
+// Whether a trace ends with each visit: no micro-batch is in flight behind it. Where everything is frozen none comes back.
 std::vector<bool> trace_ends(const Visits& visits) {
   std::vector<bool> ends(visits.size());
+  std::set<std::int32_t> returning;  // chunks
+  for (const Visit& visit : visits)
+    if (is_use(visit) && visit.phase == Phase::Backward) returning.insert(visit.chunk);
   std::int64_t in_flight = 0;
   for (std::size_t i = 0; i < visits.size(); ++i) {
     const Visit& visit = visits[i];
     if (!is_use(visit)) continue;
-    if (visit.phase == Phase::Forward && visit.opens) ++in_flight;
-    if (visit.phase == Phase::Backward && visit.closes) ends[i] = --in_flight == 0;
+    if (visit.phase == Phase::Forward && visit.opens && returning.contains(visit.chunk)) ++in_flight;
+    if (visit.phase == Phase::Backward && visit.closes) --in_flight;
+    ends[i] = visit.closes && in_flight == 0;
   }
   return ends;
 }
@@ -94,7 +99,7 @@ class DeepspeedZero : public Mechanism {
       first_parameter_.push_back(parameters_.size());
       SegmentHome& home = home_of(u, program);
       for (std::size_t g = 0; g < units_[u].groups.size(); ++g) {
-        const std::int64_t elements = elements_of(u, g, program);
+        const std::int64_t elements = elements_of(units_[u].groups[g]);
         const bool persistent = elements <= options_.param_persistence_threshold;
         home.param.push_back(persistent ? units_[u].groups[g].stored.param : BufferId());
         parameters_.push_back({u, g, persistent, false});
@@ -118,26 +123,26 @@ class DeepspeedZero : public Mechanism {
     }
   }
 
-  std::size_t unit_of(std::int32_t chunk, std::int32_t segment) const {
-    return first_unit_[static_cast<std::size_t>(chunk)] + static_cast<std::size_t>(segment);
+  // Of the parameters that a segment uses: layers may share a block's.
+  std::size_t unit_of(const Visit& visit, const ProgramContext& program) const {
+    return first_unit_[static_cast<std::size_t>(visit.chunk)] + static_cast<std::size_t>(program.segment(visit).home);
   }
+  std::size_t table_unit() const { return first_unit_.front(); }
   SegmentHome& home_of(std::size_t unit, ProgramContext& program) const {
     return program.home(units_[unit].chunk, units_[unit].first_segment);
   }
   const SegmentPlan& segment_of(std::size_t unit, const ProgramContext& program) const {
     return program.stage(units_[unit].chunk).segments[static_cast<std::size_t>(units_[unit].first_segment)];
   }
-  std::int64_t elements_of(std::size_t unit, std::size_t group, const ProgramContext& program) const {
-    return segment_of(unit, program).parameters[group].elements();
-  }
+  static std::int64_t elements_of(const ZeroGroup& group) { return group.stored.parameters.front().elements(); }
   static bool shares_table(const Visit& visit, const ProgramContext& program) {
     return program.segment(visit).kind == SegmentKind::Head && program.plan.tying == Tying::Local;
   }
 
   std::vector<std::size_t> parameters_of(const Visit& visit, const ProgramContext& program) const {
     std::vector<std::size_t> out;
-    const std::size_t unit = unit_of(visit.chunk, visit.segment);
-    if (shares_table(visit, program)) out.push_back(first_parameter_[unit_of(0, 0)] + program.plan.table_tensor);
+    const std::size_t unit = unit_of(visit, program);
+    if (shares_table(visit, program)) out.push_back(first_parameter_[table_unit()]);  // its first one
     for (std::size_t g = 0; g < units_[unit].groups.size(); ++g) out.push_back(first_parameter_[unit] + g);
     return out;
   }
@@ -197,7 +202,7 @@ class DeepspeedZero : public Mechanism {
 
   void hold_parameters(const Visit& visit, ProgramContext& program) {
     SegmentHome& home = program.home(visit.chunk, visit.segment);
-    const std::size_t first = first_parameter_[unit_of(visit.chunk, visit.segment)];
+    const std::size_t first = first_parameter_[unit_of(visit, program)];
     for (std::size_t g = 0; g < home.param.size(); ++g)
       if (!parameters_[first + g].persistent) home.held.push_back(home.param[g]);
   }
@@ -211,19 +216,19 @@ class DeepspeedZero : public Mechanism {
   }
 
   void open_gradients(const Visit& visit, ProgramContext& program) {
-    open_gradients(unit_of(visit.chunk, visit.segment), visit, program);
-    if (shares_table(visit, program)) open_gradients(unit_of(0, 0), visit, program);
+    open_gradients(unit_of(visit, program), visit, program);
+    if (shares_table(visit, program) && program.plan.table_trained) open_gradients(table_unit(), visit, program);
   }
 
   void open_gradients(std::size_t index, const Visit& visit, ProgramContext& program) {
-    const std::vector<ZeroGroup>& groups = units_[index].groups;
+    const std::vector<ZeroGroup>& groups = units_[index].trained;
     SegmentHome& home = home_of(index, program);
     if (!home.gradient.empty()) return;
     const DType type = program.plan.scenario->gradient;
     for (const ZeroGroup& group : groups)
       home.gradient.push_back(program.emit.buffer(Category::Gradient, Bytes(group.cut.gathered * size_of(type)), group.gradient_layout));
     home.zeroed = false;
-    for (std::size_t g = 0; g < groups.size(); ++g) home.zeroed = home.zeroed || groups[g].cut.gathered != elements_of(index, g, program);
+    for (const ZeroGroup& group : groups) home.zeroed = home.zeroed || group.cut.gathered != elements_of(group);
     home.gradient_written = false;
     if (segment_of(index, program).kind == SegmentKind::Embedding) program.tensors.table_gradient_written = false;
     Label label = label_of(index, Phase::None, visit.micro_batch, program);
@@ -233,20 +238,25 @@ class DeepspeedZero : public Mechanism {
                            {write(home.gradient[g])});
   }
 
+  // A block's gradients are final with the backward of its first layer.
   void close_gradients(const Visit& visit, ProgramContext& program) {
-    const std::size_t unit = unit_of(visit.chunk, visit.segment);
+    if (program.segment(visit).home != visit.segment) return;
+    const std::size_t unit = unit_of(visit, program);
     SegmentHome& home = home_of(unit, program);
     const Label label = label_of(unit, Phase::Backward, visit.micro_batch, program);
-    for (std::size_t g = 0; g < units_[unit].groups.size(); ++g)
-      buckets_->add({&units_[unit].groups[g], elements_of(unit, g, program), home.gradient[g], label}, program);
+    for (std::size_t g = 0; g < units_[unit].trained.size(); ++g)
+      buckets_->add({&units_[unit].trained[g], elements_of(units_[unit].trained[g]), home.gradient[g], label}, program);
     home.gradient.clear();
   }
 
   void gather_persistent(const Visit& visit, ProgramContext& program) {
-    const auto count = std::count_if(parameters_.begin(), parameters_.end(), [](const Held& held) { return held.persistent; });
+    const auto stepped = [this](const Held& held) {
+      return held.persistent && units_[held.unit].groups[held.group].stored.gradient.valid();
+    };
+    const auto count = std::count_if(parameters_.begin(), parameters_.end(), stepped);
     const GroupId call = count > 1 ? program.emit.new_group() : GroupId();
     for (const Held& held : parameters_) {
-      if (!held.persistent) continue;
+      if (!stepped(held)) continue;
       const ZeroGroup& group = units_[held.unit].groups[held.group];
       emit_gather(call, label_of(held.unit, Phase::Update, visit.micro_batch, program),
                   Bytes(group.cut.gathered * size_of(program.plan.scenario->compute)),

@@ -14,7 +14,7 @@ struct GradientEnd {
   std::size_t visit = 0;  // the last one that adds to the segment's gradient buffer
 };
 
-// The segments of a rank that have parameters, by that visit: the order of the last micro-batch's backward.
+// The segments of a rank that have trained parameters, by that visit: the order of the last micro-batch's backward.
 std::vector<GradientEnd> gradient_order(const Plan& plan, std::int32_t rank, const Visits& visits);
 
 }  // namespace steptwin

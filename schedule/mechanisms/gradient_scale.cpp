@@ -10,6 +10,8 @@
 // A piece that several ranks hold counts once. Copies over dp: the all-reduce spans pp alone when nothing is sharded, else pp and one shard
 // group; embedding and head that are whole on several of its ranks (zero.ends, or a pipeline of batches) are summed apart and divided by
 // the number of their copies. The copy of a tied table counts with the embedding. Everything runs on the compute lane (specs/bmtrain.md 8).
+#include <algorithm>
+
 #include "schedule/mechanisms/all.h"
 #include "schedule/model/optimizer_work.h"
 
@@ -42,24 +44,29 @@ class GradientScale : public Mechanism {
     builder.constant("loss_scale_steps", static_cast<double>(scenario_.loss_scaling.good_steps));
   }
 
-  void begin(const Visits&, ProgramContext&) override { done_ = false; }
+  void begin(const Visits& visits, ProgramContext& program) override { at_ = before_updates(program.plan, visits); }
 
   void before(const Visits& visits, std::size_t i, ProgramContext& program) override {
-    if (visits[i].kind != VisitKind::Update || done_) return;
-    done_ = true;
+    if (i != at_) return;
+    const bool steps = visits[i].kind == VisitKind::Update;  // else all of the rank's parameters are frozen
     const BufferId norm = scenario_.clip > 0 ? sum_squares(program) : BufferId();
+    const BufferId factor = steps ? make_factor(norm, program) : BufferId();
+    if (program.tensors.loss_scale.valid())
+      compute(rescale_, -1, fill_work(3, DType::Fp32), {read(program.tensors.update_guard), update(program.tensors.loss_scale)}, program);
+    if (steps) scale(factor, program);
+  }
+
+ private:
+  BufferId make_factor(BufferId norm, ProgramContext& program) const {
     const BufferId factor = program.emit.buffer(Category::Other, Bytes(size_of(DType::Fp32)), factor_layout_);
     std::vector<Access> accesses;
     if (norm.valid()) accesses.push_back(read(norm));
     if (program.tensors.loss_scale.valid()) accesses.push_back(read(program.tensors.loss_scale));
     accesses.push_back(write(factor));
     guarded(compute(factor_, -1, fill_work(1, DType::Fp32), accesses, program), program);
-    if (program.tensors.loss_scale.valid())
-      compute(rescale_, -1, fill_work(3, DType::Fp32), {read(program.tensors.update_guard), update(program.tensors.loss_scale)}, program);
-    scale(factor, program);
+    return factor;
   }
 
- private:
   void set_up_clip(const Plan& plan, ScheduleBuilder& builder) {
     std::vector<std::string> axes;
     std::int64_t members = 1;
@@ -105,7 +112,7 @@ class GradientScale : public Mechanism {
                                            program.emit.builder().work(fill_work(1, DType::Fp32)), {write(norm)});
     OpId last = guarded(zero, program);
     each_segment(program, [&](std::int32_t chunk, const SegmentPlan& segment, const SegmentHome& home) {
-      for (std::size_t g = 0; g < home.groups.size(); ++g) last = add_group(chunk, segment, home.groups[g], g, norm, program);
+      for (const StoredGroup& group : home.groups) last = add_group(chunk, segment, group, norm, program);
     });
     if (comm_.valid()) {
       Op reduce;
@@ -119,17 +126,15 @@ class GradientScale : public Mechanism {
   }
 
   // The squares of one group; of a whole buffer that also holds the copy of a tied table, of its other tensors.
-  OpId add_group(std::int32_t chunk, const SegmentPlan& segment, const StoredGroup& group, std::size_t number, BufferId norm,
-                 ProgramContext& program) {
-    const bool copy = segment.kind == SegmentKind::Head && program.plan.tying == Tying::Remote,
-               sharded = program.plan.sharded(segment.kind);
-    const std::uint32_t table = program.plan.head_table_tensor;
+  OpId add_group(std::int32_t chunk, const SegmentPlan& segment, const StoredGroup& group, BufferId norm, ProgramContext& program) {
+    const bool tied = segment.kind == SegmentKind::Head && program.plan.tying == Tying::Remote;
+    const auto is_copy = [&](const StoredParameter& parameter) { return tied && parameter.name == "head.weight"; };
     OpId last(program.emit.builder().next_op() - 1);
-    if (copy && sharded && number == table) return last;
-    if (!copy || sharded) return add_part(chunk, segment, {group.gradient, group.gradient_part}, group.elements, norm, program);
-    for (std::uint32_t t = 0; t < segment.parameters.size(); ++t) {
-      const std::int64_t elements = segment.parameters[t].elements();
-      if (t != table) last = add_part(chunk, segment, {group.gradient, {Part::Kind::Tensor, t, 0}}, elements, norm, program);
+    if (std::none_of(group.parameters.begin(), group.parameters.end(), is_copy))
+      return add_part(chunk, segment, {group.gradient, group.gradient_part}, group.elements, norm, program);
+    for (std::uint32_t t = 0; t < group.parameters.size(); ++t) {  // of a copy that is sharded, a group of its own, nothing
+      if (is_copy(group.parameters[t])) continue;
+      last = add_part(chunk, segment, {group.gradient, {Part::Kind::Tensor, t, 0}}, group.parameters[t].elements(), norm, program);
     }
     return last;
   }
@@ -154,7 +159,8 @@ class GradientScale : public Mechanism {
 
   const Scenario& scenario_;
   const bool shards_;
-  bool copies_ = false, done_ = false;
+  bool copies_ = false;
+  std::size_t at_ = 0;  // visit
   CommId comm_;  // none: a rank's own sum is the norm's
   NameId fill_, norm_, factor_, rescale_, scale_;
   LayoutId norm_layout_, factor_layout_;

@@ -28,7 +28,7 @@ class HiddenStates : public Mechanism {
     Chunk& chunk = chunks_[static_cast<std::size_t>(visit.chunk)];
     const std::int64_t place = program.segment(visit).layer - chunk.first_layer;
     BufferId& stack = chunk.stacks[static_cast<std::size_t>(visit.micro_batch)];
-    const Bytes bytes = program.plan.cost(SegmentKind::Attention).output_bytes;
+    const Bytes bytes = program.plan.hidden_bytes(SegmentKind::Attention);
     if (place == 0) stack = program.emit.buffer(Category::Activation, Bytes(bytes.value * chunk.layers), chunk.stack_layout);
     const DType type = program.plan.scenario->compute;
     Op op;
@@ -46,7 +46,7 @@ class HiddenStates : public Mechanism {
     const Chunk& chunk = chunks_[static_cast<std::size_t>(visit.chunk)];
     if (program.segment(visit).layer + 1 != chunk.first_layer + chunk.layers) return;
     const DType type = program.plan.scenario->compute;
-    const std::int64_t elements = chunk.layers * program.plan.cost(SegmentKind::Attention).output_bytes.value / size_of(type);
+    const std::int64_t elements = chunk.layers * program.plan.hidden_bytes(SegmentKind::Attention).value / size_of(type);
     program.emit.compute(program.compute, {Phase::None, inspect_, -1, visit.chunk, visit.micro_batch, -1},
                          program.emit.builder().work(check_work(elements, type)),
                          {read(chunk.stacks[static_cast<std::size_t>(visit.micro_batch)]), update(chunk.figures)});

@@ -23,11 +23,10 @@ class Overflow : public Mechanism {
     flag_ = builder.layout({"flag", {{"flag", DType::Fp32, {1}, {}}}});
   }
 
-  void begin(const Visits&, ProgramContext&) override { done_ = false; }
+  void begin(const Visits& visits, ProgramContext& program) override { at_ = before_updates(program.plan, visits); }
 
-  void before(const Visits& visits, std::size_t i, ProgramContext& program) override {
-    if (visits[i].kind != VisitKind::Update || done_) return;
-    done_ = true;
+  void before(const Visits&, std::size_t i, ProgramContext& program) override {
+    if (i != at_) return;
     const BufferId overflow = program.emit.buffer(Category::Other, kFlagBytes, flag_);
     check_gradients(overflow, program);
     Op reduce;
@@ -53,12 +52,15 @@ class Overflow : public Mechanism {
                                {read(group.gradient, group.gradient_part), first ? write(overflow) : update(overflow)});
           first = false;
         }
+    if (first)  // all of the rank's parameters are frozen
+      program.emit.compute(program.compute, {Phase::None, program.emit.builder().name("fill"), -1, -1, -1, -1},
+                           program.emit.builder().work(fill_work(1, DType::Fp32)), {write(overflow)});
   }
 
   CommId comm_;
   NameId check_, decide_;
   LayoutId flag_;
-  bool done_ = false;
+  std::size_t at_ = 0;  // visit
 };
 
 }  // namespace

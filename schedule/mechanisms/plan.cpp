@@ -11,9 +11,16 @@ namespace steptwin {
 namespace {
 
 SegmentPlan make_segment(SegmentKind kind, std::int64_t layer, std::vector<Parameter> parameters) {
-  SegmentPlan segment{kind, static_cast<std::int32_t>(layer), segment_name(kind), std::move(parameters), 0};
+  SegmentPlan segment;
+  segment.kind = kind;
+  segment.layer = static_cast<std::int32_t>(layer);
+  segment.name = segment_name(kind);
+  segment.parameters = std::move(parameters);
   if (layer >= 0) segment.name = fmt::format("layers.{}.{}", layer, segment.name);
-  for (const Parameter& parameter : segment.parameters) segment.elements += parameter.elements();
+  for (const Parameter& parameter : segment.parameters) {
+    segment.elements += parameter.elements();
+    if (!parameter.frozen) segment.trained += parameter.elements();
+  }
   return segment;
 }
 
@@ -28,10 +35,15 @@ std::vector<SegmentPlan> stage_segments(const Plan& plan, std::size_t stage, std
   std::vector<SegmentPlan> segments;
   if (stage == 0 || plan.ends_everywhere()) segments.push_back(make_segment(SegmentKind::Embedding, -1, embedding_parameters(model)));
   for (std::int64_t layer = first_layer; layer < first_layer + layers; ++layer) {
-    segments.push_back(make_segment(SegmentKind::Attention, layer, attention_parameters(model, layer)));
-    segments.push_back(make_segment(SegmentKind::Mlp, layer, mlp_parameters(model, layer)));
+    const bool first = model.first_of_block(layer) == layer;
+    segments.push_back(make_segment(SegmentKind::Attention, layer, first ? attention_parameters(model, layer) : std::vector<Parameter>()));
+    segments.push_back(make_segment(SegmentKind::Mlp, layer, first ? mlp_parameters(model, layer) : std::vector<Parameter>()));
   }
   if (stage + 1 == plan.stages.size() || plan.ends_everywhere()) segments.push_back(head_segment(model, plan.tying));
+  for (std::size_t k = 0; k < segments.size(); ++k) {
+    const std::int64_t layer = segments[k].layer, shared = layer < 0 ? 0 : layer - model.first_of_block(layer);
+    segments[k].home = static_cast<std::int32_t>(k) - 2 * static_cast<std::int32_t>(shared);
+  }
   if (!segments.empty()) return segments;
   Diagnostic problem;
   problem.code = "PARTITION";
@@ -41,20 +53,30 @@ std::vector<SegmentPlan> stage_segments(const Plan& plan, std::size_t stage, std
   throw InputError(problem);
 }
 
-std::uint32_t tied_tensor(const std::vector<Parameter>& parameters, const Parameter& table) {
-  const auto it = std::find_if(parameters.begin(), parameters.end(), [&](const Parameter& p) { return p.shape == table.shape; });
-  invariant(it != parameters.end(), "a tied head's table has its like in the embedding");
-  return static_cast<std::uint32_t>(it - parameters.begin());
-}
-
 void plan_tying(Plan& plan, const std::vector<std::int32_t>& rank_of_stage) {
   if (!plan.scenario->model.tied) return;
   plan.tying = plan.ends_everywhere() || rank_of_stage.front() == rank_of_stage.back() ? Tying::Local : Tying::Remote;
-  const std::vector<Parameter> head = head_parameters(plan.scenario->model);
-  const auto copy = std::find_if(head.begin(), head.end(), [](const Parameter& p) { return p.tied; });
-  invariant(copy != head.end(), "a tied model's head lists its copy of the table");
-  plan.head_table_tensor = static_cast<std::uint32_t>(copy - head.begin());
-  plan.table_tensor = tied_tensor(embedding_parameters(plan.scenario->model), *copy);
+  plan.table_trained = !embedding_parameters(plan.scenario->model).front().frozen;
+}
+
+// Variants in the order of kinds, of a kind in the order of the network.
+void plan_gradients(Plan& plan) {
+  const Scenario& scenario = *plan.scenario;
+  const std::vector<WantedGradients> wanted = wanted_gradients(scenario.model);
+  for (const SegmentKind kind : {SegmentKind::Embedding, SegmentKind::Attention, SegmentKind::Mlp, SegmentKind::Head}) {
+    for (StagePlan& stage : plan.stages)
+      for (SegmentPlan& segment : stage.segments) {
+        if (segment.kind != kind) continue;
+        segment.wanted = wanted[segment_place(scenario.model, kind, segment.layer)];
+        const auto same = std::find_if(plan.variants.begin(), plan.variants.end(),
+                                       [&](const SegmentVariant& v) { return v.kind == kind && v.wanted == segment.wanted; });
+        segment.variant = static_cast<std::size_t>(same - plan.variants.begin());
+        if (same != plan.variants.end()) continue;
+        plan.variants.push_back(
+            {kind, segment.wanted,
+             segment_cost(scenario.model, kind, plan.batch_shape(kind), scenario.compute, scenario.gradient, segment.wanted)});
+      }
+  }
 }
 
 }  // namespace
@@ -68,9 +90,6 @@ Plan make_plan(const Scenario& scenario, ActionGrid grid, const std::vector<std:
   plan.grid = std::move(grid);
   plan_tying(plan, rank_of_stage);
   plan.pieces = static_cast<std::int32_t>(pieces_of_batch(scenario));
-  for (const SegmentKind kind : {SegmentKind::Embedding, SegmentKind::Attention, SegmentKind::Mlp, SegmentKind::Head})
-    plan.costs[static_cast<std::size_t>(kind)] =
-        segment_cost(scenario.model, kind, is_end(kind) ? scenario.batch : layer_batch(scenario), scenario.compute, scenario.gradient);
   std::int64_t first_layer = 0;
   for (std::size_t stage = 0; stage < plan.stages.size(); ++stage) {
     auto& own = plan.stages_of_rank[static_cast<std::size_t>(rank_of_stage[stage])];
@@ -86,6 +105,7 @@ Plan make_plan(const Scenario& scenario, ActionGrid grid, const std::vector<std:
     own.push_back(static_cast<std::int32_t>(stage));
     first_layer += layers[stage];
   }
+  plan_gradients(plan);
   return plan;
 }
 

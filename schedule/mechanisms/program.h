@@ -24,7 +24,8 @@ struct ProgramContext {
   const StagePlan& stage(std::int32_t chunk) const { return plan.stage_at(rank, chunk); }
   const SegmentPlan& segment(const Visit& visit) const { return stage(visit.chunk).segments[static_cast<std::size_t>(visit.segment)]; }
   SegmentHome& home(std::int32_t chunk, std::int32_t segment_index) {
-    return tensors.homes[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(segment_index)];
+    const SegmentPlan& plan_of = stage(chunk).segments[static_cast<std::size_t>(segment_index)];
+    return tensors.homes[static_cast<std::size_t>(chunk)][static_cast<std::size_t>(plan_of.home)];
   }
   ChunkTensors& chunk(std::int32_t number) { return tensors.chunks[static_cast<std::size_t>(number)]; }
 };

@@ -15,7 +15,7 @@ class SegmentOp {
         program_(program),
         stage_(program.stage(visit.chunk)),
         segment_(program.segment(visit)),
-        cost_(program.plan.cost(segment_.kind)),
+        cost_(program.plan.cost(segment_)),
         chunk_(program.chunk(visit.chunk)),
         home_(program.home(visit.chunk, visit.segment)),
         index_(static_cast<std::size_t>(visit.segment)),
@@ -45,8 +45,8 @@ class SegmentOp {
     for (const BufferId buffer : home_.held) accesses_.push_back(hold(buffer));
     const std::int32_t micro_batch = program_.plan.shown_micro_batch(segment_.kind, visit_.micro_batch);
     const Label label{visit_.phase, program_.ids.segment[kind()], segment_.layer, visit_.chunk, micro_batch, -1};
-    program_.last_compute =
-        program_.emit.compute(program_.compute, label, program_.ids.work[kind()][static_cast<std::size_t>(visit_.phase)], accesses_);
+    program_.last_compute = program_.emit.compute(program_.compute, label,
+                                                  program_.ids.work[segment_.variant][static_cast<std::size_t>(visit_.phase)], accesses_);
     if (visit_.slot >= 0) use_slot();
   }
 
@@ -55,6 +55,7 @@ class SegmentOp {
   bool is_embedding() const { return segment_.kind == SegmentKind::Embedding; }
   bool is_head() const { return segment_.kind == SegmentKind::Head; }
   bool shares_table() const { return program_.plan.tying == Tying::Local; }
+  bool shares_table_gradient() const { return shares_table() && program_.plan.table_trained; }
 
   void add_read(BufferId buffer) {
     invariant(buffer.valid(), "a visit reads what an earlier one made");
@@ -71,7 +72,7 @@ class SegmentOp {
   void read_parameters() {
     for (const BufferId buffer : home_.param) accesses_.push_back(read(buffer));
     if (!is_head() || !shares_table()) return;
-    const auto [buffer, part] = table_of(embedding_home().param, program_.plan.table_tensor);
+    const auto [buffer, part] = table_of(embedding_home().param);
     accesses_.push_back(read(buffer, part));
   }
   void workspace(Bytes bytes) {
@@ -87,24 +88,26 @@ class SegmentOp {
     return access;
   }
   void add_gradients() {
-    if (is_embedding() && shares_table() && !home_.zeroed) return add_gradients_by_tensor();
+    if (is_embedding() && shares_table_gradient() && !home_.zeroed) return add_gradients_by_tensor();
     for (const BufferId buffer : home_.gradient) {
       bool written = home_.zeroed || home_.gradient_written;
       accesses_.push_back(contribution(buffer, written));
     }
     home_.gradient_written = true;
-    if (is_head() && shares_table()) add_table_gradient();
+    if (is_head() && shares_table_gradient()) add_table_gradient();
   }
   void add_table_gradient() {
-    const auto [buffer, part] = table_of(embedding_home().gradient, program_.plan.table_tensor);
+    const auto [buffer, part] = table_of(embedding_home().gradient);
     bool& written = program_.tensors.table_gradient_written;
     written = written || embedding_home().zeroed;
     accesses_.push_back(contribution(buffer, written, part));
   }
   void add_gradients_by_tensor() {
-    for (std::uint32_t tensor = 0; tensor < segment_.parameters.size(); ++tensor) {
-      bool written = tensor == program_.plan.table_tensor ? program_.tensors.table_gradient_written : home_.gradient_written;
-      const auto [buffer, part] = table_of(home_.gradient, tensor);
+    std::uint32_t tensors = 0;  // that are trained; the table is the first
+    for (const Parameter& parameter : segment_.parameters) tensors += parameter.frozen ? 0 : 1;
+    for (std::uint32_t tensor = 0; tensor < tensors; ++tensor) {
+      bool written = tensor == 0 ? program_.tensors.table_gradient_written : home_.gradient_written;
+      const auto [buffer, part] = tensor_of(home_.gradient, tensor);
       accesses_.push_back(contribution(buffer, written, part));
     }
     program_.tensors.table_gradient_written = home_.gradient_written = true;
@@ -122,9 +125,11 @@ class SegmentOp {
     read_parameters();
     if (again && draws_again()) add_read(chunk_.random(visit_.micro_batch, index_));
     if (cost_.saved_bytes.value > 0) {
-      chunk_.saved(visit_.micro_batch, index_) = program_.emit.buffer(category, cost_.saved_bytes, program_.ids.saved[kind()]);
+      chunk_.saved(visit_.micro_batch, index_) = program_.emit.buffer(category, cost_.saved_bytes, program_.ids.saved[segment_.variant]);
       accesses_.push_back(write(chunk_.saved(visit_.micro_batch, index_)));
     }
+    if (cost_.passing_bytes.value > 0)
+      accesses_.push_back(write(program_.emit.buffer(Category::Workspace, cost_.passing_bytes, program_.ids.passing[segment_.variant])));
     const BufferId output = program_.emit.buffer(is_head() ? Category::Other : category, cost_.output_bytes,
                                                  is_head() ? program_.ids.loss : program_.ids.hidden[kind()]);
     accesses_.push_back(write(output));
@@ -136,7 +141,7 @@ class SegmentOp {
   }
 
   // A layer's masks are drawn again when it is recomputed, from the state that its forward began with.
-  bool draws_again() const { return program_.ids.random.valid() && !is_embedding() && !is_head(); }
+  bool draws_again() const { return program_.ids.random.valid() && !is_embedding() && !is_head() && segment_.wanted.any(); }
   void save_random_state() {
     chunk_.random(visit_.micro_batch, index_) = program_.emit.on_host(Category::Other, kRandomState, program_.ids.random);
     accesses_.push_back(write(chunk_.random(visit_.micro_batch, index_)));
@@ -185,7 +190,7 @@ class SegmentOp {
   }
 
   void write_input_gradient() {
-    if (is_embedding()) return;
+    if (!segment_.wanted.input) return;
     const BufferId gradient =
         program_.emit.buffer(Category::Workspace, program_.plan.hidden_bytes(segment_.kind), program_.ids.hidden[kind()]);
     accesses_.push_back(write(gradient));
@@ -198,21 +203,23 @@ class SegmentOp {
   void backward() {
     read_backward_inputs();
     write_input_gradient();
-    add_gradients();
+    if (segment_.wanted.parameters) add_gradients();
     workspace(cost_.backward_workspace);
   }
 
   void input_grad() {
     read_backward_inputs();
     write_input_gradient();
-    BufferId& kept = chunk_.kept(visit_.micro_batch, index_);
-    kept = program_.emit.buffer(Category::Activation, cost_.kept_for_weight_grad);
-    accesses_.push_back(write(kept));
+    if (segment_.wanted.parameters) {
+      BufferId& kept = chunk_.kept(visit_.micro_batch, index_);
+      kept = program_.emit.buffer(Category::Activation, cost_.kept_for_weight_grad, program_.emit.builder().layout(cost_.kept));
+      accesses_.push_back(write(kept));
+    }
     workspace(cost_.backward_workspace);
   }
 
   void weight_grad() {
-    if (is_embedding()) return backward();
+    if (!segment_.wanted.input) return backward();
     add_read(chunk_.kept(visit_.micro_batch, index_));
     add_gradients();
   }

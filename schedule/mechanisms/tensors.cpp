@@ -6,10 +6,10 @@ namespace steptwin {
 namespace {
 
 // Tensors one behind the other without gaps: bytes per parameter are exact.
-Layout packed_layout(const SegmentPlan& segment, DType dtype) {
-  Layout layout{fmt::format("{}.{}", segment.name, name_of(dtype)), {}};
+Layout packed_layout(const FlatGroup& group, const std::string& name, DType dtype) {
+  Layout layout{fmt::format("{}.{}", name, name_of(dtype)), {}};
   Bytes offset;
-  for (const Parameter& parameter : segment.parameters) {
+  for (const StoredParameter& parameter : group.parameters) {
     layout.tensors.push_back({parameter.name, dtype, parameter.shape, offset});
     offset += layout.tensors.back().bytes();
   }
@@ -20,26 +20,53 @@ Layout single(const char* name, DType dtype, std::vector<std::int64_t> shape) {
   return {name, {{name, dtype, std::move(shape), Bytes(0)}}};
 }
 
+void add_group(const Plan& plan, const FlatGroup& flat, const std::string& name, SegmentHome& home, Emitter& emit) {
+  StoredGroup group;
+  group.parameters = flat.parameters;
+  for (const StoredParameter& parameter : flat.parameters) group.elements += parameter.elements();
+  const Scenario& scenario = *plan.scenario;
+  const auto make = [&](const char* what, Category category, DType dtype, Space space) {
+    const LayoutId layout = emit.builder().layout(packed_layout(flat, name, dtype));
+    return state_buffer(plan, {fmt::format("{}.{}", name, what), category, Bytes(group.elements * size_of(dtype)), layout, space}, emit);
+  };
+  group.param = make("param", Category::Param, scenario.compute, Space::Device);
+  home.param.push_back(group.param);
+  if (!flat.requires_grad) return;
+  group.gradient = make("grad", Category::Gradient, scenario.gradient, Space::Device);
+  make_optimizer_state(plan, group, make);
+  home.gradient = {group.gradient};
+  home.groups.push_back(group);
+}
+
 SegmentHome make_home(const Plan& plan, const SegmentPlan& segment, Emitter& emit) {
   SegmentHome home;
   if (segment.elements == 0 || plan.sharded(segment.kind)) return home;
-  StoredGroup group;
-  group.elements = segment.elements;
-  const Scenario& scenario = *plan.scenario;
-  const auto make = [&](const char* what, Category category, DType dtype, Space space) {
-    const LayoutId layout = emit.builder().layout(packed_layout(segment, dtype));
-    return state_buffer(plan, {fmt::format("{}.{}", segment.name, what), category, Bytes(segment.elements * size_of(dtype)), layout, space}, emit);
-  };
-  group.param = make("param", Category::Param, scenario.compute, Space::Device);
-  group.gradient = make("grad", Category::Gradient, scenario.gradient, Space::Device);
-  make_optimizer_state(plan, group, make);
-  home.param = {group.param};
-  home.gradient = {group.gradient};
-  home.groups = {group};
+  const std::vector<FlatGroup> groups = flat_groups(stored_parameters(segment, plan.scenario->compute));
+  for (const FlatGroup& group : groups) add_group(plan, group, group_name(segment.name, group, groups.size()), home, emit);
   return home;
 }
 
 }  // namespace
+
+std::vector<StoredParameter> stored_parameters(const SegmentPlan& segment, DType dtype) {
+  std::vector<StoredParameter> out;
+  for (const Parameter& parameter : segment.parameters) out.push_back({parameter.name, parameter.shape, dtype, !parameter.frozen});
+  return out;
+}
+
+std::string group_name(const std::string& unit, const FlatGroup& group, std::size_t groups) {
+  return groups > 1 ? fmt::format("{}.{}", unit, group.key) : unit;
+}
+
+OwnGradient gradient_of(const Plan& plan, const SegmentHome& home, const std::string& parameter) {
+  for (const StoredGroup& group : home.groups)
+    for (std::uint32_t tensor = 0; tensor < group.parameters.size(); ++tensor) {
+      if (group.parameters[tensor].name != parameter) continue;
+      if (plan.sharded(SegmentKind::Head)) return {group.gradient, group.gradient_part, group.elements};  // a group per parameter
+      return {group.gradient, {Part::Kind::Tensor, tensor, 0}, group.parameters[tensor].elements()};
+    }
+  return {};
+}
 
 BufferId state_buffer(const Plan& plan, const StateBuffer& state, Emitter& emit) {
   const BufferId buffer = emit.resident(state.name, state.category, state.bytes, state.layout, state.space);
@@ -60,20 +87,30 @@ void make_optimizer_state(const Plan& plan, StoredGroup& group, const std::funct
   group.host_param = make("host_param", Category::Param, scenario.compute, Space::Pinned);
 }
 
+namespace {
+
+// A weight gradient without an input gradient before it is the whole backward.
+void add_variant(const SegmentVariant& variant, SharedIds& ids, ScheduleBuilder& builder) {
+  const SegmentCost& cost = variant.cost;
+  ids.saved.push_back(cost.saved_bytes.value > 0 ? builder.layout(cost.saved) : LayoutId());
+  ids.passing.push_back(cost.passing_bytes.value > 0 ? builder.layout(cost.passing) : LayoutId());
+  std::array<WorkId, 7>& works = ids.work.emplace_back();
+  const auto set = [&](Phase phase, Work work) { works[static_cast<std::size_t>(phase)] = builder.work(std::move(work)); };
+  set(Phase::Forward, cost.forward);
+  set(Phase::Recompute, cost.forward);
+  set(Phase::Backward, join(cost.input_grad, cost.weight_grad));
+  set(Phase::InputGrad, cost.input_grad);
+  set(Phase::WeightGrad, variant.wanted.input ? cost.weight_grad : join(cost.input_grad, cost.weight_grad));
+}
+
+}  // namespace
+
 SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
   SharedIds ids;
   const Scenario& scenario = *plan.scenario;
-  for (std::size_t kind = 0; kind < ids.saved.size(); ++kind) {
-    const SegmentCost& cost = plan.costs[kind];
+  for (std::size_t kind = 0; kind < ids.segment.size(); ++kind)
     ids.segment[kind] = builder.name(segment_name(static_cast<SegmentKind>(kind)));
-    if (cost.saved_bytes.value > 0) ids.saved[kind] = builder.layout(cost.saved);
-    const auto set = [&](Phase phase, Work work) { ids.work[kind][static_cast<std::size_t>(phase)] = builder.work(std::move(work)); };
-    set(Phase::Forward, cost.forward);
-    set(Phase::Recompute, cost.forward);
-    set(Phase::Backward, join(cost.input_grad, cost.weight_grad));
-    set(Phase::InputGrad, cost.input_grad);
-    set(Phase::WeightGrad, cost.weight_grad);
-  }
+  for (const SegmentVariant& variant : plan.variants) add_variant(variant, ids, builder);
   ids.adam = builder.name("adam");
   ids.data_parallel = builder.name("dp");
   ids.tied = builder.name("tied");
@@ -87,6 +124,10 @@ SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder) {
   ids.ids = builder.layout(single("ids", DType::Int64, {scenario.micro_batches, batch.micro_batch, batch.sequence}));
   ids.loss = builder.layout(single("loss", DType::Fp32, {1}));
   if (scenario.model.dropout > 0) builder.constant("dropout", scenario.model.dropout);
+  if (scenario.model.layers_per_block > 1) {
+    builder.constant("layers", static_cast<double>(scenario.model.layers));
+    builder.constant("layers_per_block", static_cast<double>(scenario.model.layers_per_block));
+  }
   if (scenario.model.dropout > 0 && plan.recompute()) ids.random = builder.layout(single("random", DType::Int64, {2}));
   if (scenario.loss_scaling.initial > 0) ids.loss_scale = builder.layout({"loss_scale", {{"optimizer", DType::Fp32, {3}, {}}}});
   return ids;

@@ -9,13 +9,14 @@
 
 #include "schedule/mechanisms/emitter.h"
 #include "schedule/mechanisms/plan.h"
+#include "schedule/model/flat_storage.h"
 
 namespace steptwin {
 
 // What is the same in every program: layouts, works and names, interned once per schedule.
 struct SharedIds {
-  std::array<LayoutId, 4> saved;              // [SegmentKind]; none when nothing is saved
-  std::array<std::array<WorkId, 7>, 4> work;  // [SegmentKind][Phase]: F, R, B, I, W
+  std::vector<LayoutId> saved, passing;        // [variant]; none when nothing is saved, or nothing passes
+  std::vector<std::array<WorkId, 7>> work;     // [variant][Phase]: F, R, B, I, W
   std::array<NameId, 4> segment;              // "embed", "attn", "mlp", "head"
   NameId adam, data_parallel, tied, fill, accumulate, down, up;
   std::array<LayoutId, 4> hidden;             // [SegmentKind]: the tensor at its boundaries
@@ -24,13 +25,19 @@ struct SharedIds {
 };
 SharedIds make_shared_ids(const Plan& plan, ScheduleBuilder& builder);
 
-// Parameters as this rank keeps and steps them: a segment's, or under ZeRO this rank's share of a flat group. Invalid ids: the optimizer
-// keeps no such state.
+// A segment's parameters as those that are put into flat groups: the trained ones apart from the frozen.
+std::vector<StoredParameter> stored_parameters(const SegmentPlan& segment, DType dtype);
+// Under which name the buffers of a unit's group stand: the unit's, with the group's key where there are several.
+std::string group_name(const std::string& unit, const FlatGroup& group, std::size_t groups);
+
+// Trained parameters as this rank keeps and steps them: a segment's, or under ZeRO this rank's share of a flat group. Invalid ids: the
+// optimizer keeps no such state.
 struct StoredGroup {
   BufferId param, gradient, master, first_moment, second_moment;
   BufferId host_param, host_gradient;  // offloaded: pinned copies of the parts below; the optimizer's states are in pageable memory
   Part param_part, gradient_part;      // what the optimizer steps of them; the states are that long
   std::int64_t elements = 0;           // of the step
+  std::vector<StoredParameter> parameters;  // in the order of the layout
 };
 
 // A resident buffer of the training state. With run.lazy_state everything but the device's parameters is lazy.
@@ -50,11 +57,11 @@ void make_optimizer_state(const Plan& plan, StoredGroup& group,
 
 // Where the parameters of a segment and their gradients are now.
 struct SegmentHome {
-  std::vector<BufferId> param, gradient;  // operands P and G of its ops: one buffer, under ZeRO one per group; empty: no parameters
+  std::vector<BufferId> param, gradient;  // operands P and G of its ops: one buffer per group that holds one of its parameters
   std::vector<BufferId> held;             // kept while its ops run, read by none of them
   bool zeroed = false;                    // gradients start as zeros: every contribution adds
   bool gradient_written = false;          // else the first contribution of a step writes, later ones update
-  std::vector<StoredGroup> groups;        // what its Update visit steps
+  std::vector<StoredGroup> groups;        // what its Update visit steps; frozen parameters have none
 };
 
 // A tensor of a micro-batch: a buffer, or a part of one.
@@ -111,11 +118,25 @@ struct Tensors {
   bool table_gradient_written = false;  // Tying::Local: the table's part of the embedding's gradient buffer
 };
 
-// The one buffer of a segment that holds one of its tensors (the token table, say), and its part: of the embedding's P or G.
-inline std::pair<BufferId, Part> table_of(const std::vector<BufferId>& buffers, std::uint32_t tensor) {
+// The token table in the embedding's P, or when it is trained in its G: the first tensor of the first buffer, as it is the embedding's
+// first parameter.
+inline std::pair<BufferId, Part> table_of(const std::vector<BufferId>& buffers) {
+  return {buffers.front(), {Part::Kind::Tensor, 0, 0}};
+}
+
+// One of the tensors that a segment has in its P or G, which lie in one buffer or one each.
+inline std::pair<BufferId, Part> tensor_of(const std::vector<BufferId>& buffers, std::uint32_t tensor) {
   if (buffers.size() == 1) return {buffers.front(), {Part::Kind::Tensor, tensor, 0}};
   return {buffers[tensor], {Part::Kind::Tensor, 0, 0}};
 }
+
+// The gradient that the optimizer steps of one parameter of an end (embedding, head).
+struct OwnGradient {
+  BufferId buffer;  // none: it is frozen
+  Part part;
+  std::int64_t elements = 0;
+};
+OwnGradient gradient_of(const Plan& plan, const SegmentHome& home, const std::string& parameter);
 
 // Makes the resident buffers of the pipeline rank: parameters (compute type), gradients (gradient type), optimizer states (fp32:
 // master unless the compute type is the master's, first and second moment). What ZeRO shards has no buffers yet (zero_storage.h).

@@ -19,6 +19,9 @@
 // Where embedding and head stand on every rank of a pipeline (form bmtrain), they are sharded over all ranks, on communicator zero.ends.
 // There the micro-batches of a batch share one enter, one gather and one reduction of a block: an enter with the first of them in each
 // direction, a leave with the last one's backward.
+// Frozen parameters (groups without gradient) are gathered with the others and that is all. A unit without a trained one opens no
+// gradients and leaves nothing behind, so what its enter recorded on the compute lane stands; one without a backward is not entered there,
+// and its copy is dropped behind every forward use. A frozen table that a head shares is held for the head's backward.
 // Levels 1 and 2 keep whole parameters: nothing is gathered, but the optimizer's shards are all-gathered behind each step of a unit.
 // The first optimizer op waits for the last reduction, as BMTrain's `backward` does.
 // Hybrid sharding: the shards' sums are added over the replicas (communicator zero.replicas) with the step's last reduction.
@@ -112,7 +115,7 @@ class Zero : public Mechanism {
  private:
   struct State {
     std::vector<BufferId> gathered;   // [group]; empty: not gathered
-    std::vector<BufferId> gradients;  // [group] whole ones; empty: none open
+    std::vector<BufferId> gradients;  // [trained group] whole ones; empty: none open
     int held = 0;                     // forward uses whose backward is to come
     bool reduced = false;             // the shard holds an earlier sum of this step
   };
@@ -129,17 +132,22 @@ class Zero : public Mechanism {
     return {phase, segment, unit.layer, unit.chunk, program.plan.shown_micro_batch(kind, visit.micro_batch), -1};
   }
 
-  template <class Visitor>
-  static void each_home(const ZeroUnit& unit, ProgramContext& program, Visitor visit) {
-    for (std::int32_t k = 0; k < unit.segments; ++k) visit(program.home(unit.chunk, unit.first_segment + k));
+  // Tells the homes of a unit where something of each of its groups is now: of those that have parameters in the segment.
+  static void tell_homes(const ZeroUnit& unit, const std::vector<ZeroGroup>& groups, const std::vector<BufferId>& buffers,
+                         std::vector<BufferId> SegmentHome::*place, ProgramContext& program) {
+    for (std::int32_t k = 0; k < unit.segments; ++k) {
+      std::vector<BufferId>& own = program.home(unit.chunk, unit.first_segment + k).*place;
+      own.clear();
+      for (std::size_t g = 0; g < buffers.size(); ++g)
+        if (groups[g].of_segment[static_cast<std::size_t>(k)]) own.push_back(buffers[g]);
+    }
   }
 
   void prepare_homes(const ZeroUnit& unit, ProgramContext& program) {
-    each_home(unit, program, [&](SegmentHome& home) {
-      home.zeroed = true;
-      if (options_.level == 3) return;
-      for (const ZeroGroup& group : unit.groups) home.param.push_back(group.stored.param);
-    });
+    for (std::int32_t k = 0; k < unit.segments; ++k) program.home(unit.chunk, unit.first_segment + k).zeroed = true;
+    std::vector<BufferId> whole;
+    for (const ZeroGroup& group : unit.groups) whole.push_back(group.stored.param);
+    if (options_.level < 3) tell_homes(unit, unit.groups, whole, &SegmentHome::param, program);
   }
 
   // The other unit that a head uses: the embedding's, when it shares its table.
@@ -151,11 +159,12 @@ class Zero : public Mechanism {
 
   void enter(const ZeroUse& use, const Visit& visit, ProgramContext& program) {
     const bool backward = use.kind == ZeroUse::Kind::Backward, gathers = options_.level == 3 && use.reads_parameters;
-    if (use.enters && !units_[use.unit].stand_alone() && (gathers || (options_.level == 2 && backward))) throttle(use, program);
+    const bool opens = backward && options_.level == 2 && !units_[use.unit].trained.empty();
+    if (use.enters && !units_[use.unit].stand_alone() && (gathers || opens)) throttle(use, program);
     const std::size_t shared = shared_unit(use, program);
     for (const std::size_t unit : {use.unit, shared}) {
       if (gathers) gather(unit, use, visit, program);
-      if (backward) open_gradients(unit, visit, program);
+      if (backward && (unit == use.unit || program.plan.table_trained)) open_gradients(unit, visit, program);
     }
     if (pending_ != nullptr && !units_[use.unit].stand_alone()) leave_list(visit, program);
     if (backward && options_.form == ZeroForm::Fsdp && reductions_[0].valid()) program.emit.next_follows(reductions_[0], reduce_lane_);
@@ -185,7 +194,7 @@ class Zero : public Mechanism {
       emit(AllGather{domain(unit).gather, type, bytes}, group_id, label_of(unit, phase, visit, program),
            {read(group.stored.param), write(state.gathered.back())}, program);
     }
-    each_home(unit, program, [&](SegmentHome& home) { home.param = state.gathered; });
+    tell_homes(unit, unit.groups, state.gathered, &SegmentHome::param, program);
   }
 
   void open_gradients(std::size_t index, const Visit& visit, ProgramContext& program) {
@@ -193,7 +202,7 @@ class Zero : public Mechanism {
     State& state = states_[index];
     if (!state.gradients.empty()) return;
     const DType type = program.plan.scenario->gradient;
-    for (const ZeroGroup& group : unit.groups) {
+    for (const ZeroGroup& group : unit.trained) {
       const Bytes bytes(group.cut.gathered * size_of(type));
       state.gradients.push_back(options_.level == 1 ? group.stored.gradient
                                                     : program.emit.buffer(Category::Gradient, bytes, group.gradient_layout));
@@ -203,7 +212,7 @@ class Zero : public Mechanism {
                                         {write(state.gradients.back())});
       last_written_ = state.gradients.back();
     }
-    each_home(unit, program, [&](SegmentHome& home) { home.gradient = state.gradients; });
+    tell_homes(unit, unit.trained, state.gradients, &SegmentHome::gradient, program);
   }
 
   void emit(OpBody body, GroupId group, const Label& label, const std::vector<Access>& accesses, ProgramContext& program) {
@@ -221,7 +230,7 @@ class Zero : public Mechanism {
   void finish(const ZeroUse& use, const Visit& visit, ProgramContext& program) {
     const ZeroUnit& unit = units_[use.unit];
     drop_parameters(use, program);
-    if (use.kind == ZeroUse::Kind::Forward || !use.leaves) return;
+    if (use.kind == ZeroUse::Kind::Forward || !use.leaves || unit.trained.empty()) return;
     if (options_.form == ZeroForm::Block || unit.stand_alone()) return leave(use, visit, program);
     pending_ = &use;
     if (use.ends_list) leave_list(visit, program);
@@ -230,12 +239,28 @@ class Zero : public Mechanism {
   void drop_parameters(const ZeroUse& use, ProgramContext& program) {
     const ZeroUnit& unit = units_[use.unit];
     State& state = states_[use.unit];
+    const std::size_t table = shared_unit(use, program);
     const bool holds = unit.stand_alone() || !options_.reshard;
-    if (holds && use.kind == ZeroUse::Kind::Forward) ++state.held;
-    if (holds && use.kind == ZeroUse::Kind::Backward) --state.held;
-    if (options_.level < 3 || state.held > 0) return;
-    state.gathered.clear();
-    each_home(unit, program, [](SegmentHome& home) { home.param.clear(); });
+    if (use.kind == ZeroUse::Kind::Forward && (use.returns ? holds : shares_frozen_table(use.unit, program))) ++state.held;
+    if (use.kind == ZeroUse::Kind::Backward && holds) --state.held;
+    if (use.kind == ZeroUse::Kind::Backward && table != use.unit && shares_frozen_table(table, program)) release(table, program);
+    const bool used_again = use.kind == ZeroUse::Kind::Forward && !use.returns && !use.leaves;
+    if (options_.level == 3 && state.held == 0 && !used_again) drop(use.unit, program);
+  }
+
+  // A table that is held for the backward of the head that shares it, as its own segment has none.
+  bool shares_frozen_table(std::size_t unit, const ProgramContext& program) const {
+    const SegmentKind kind = program.stage(units_[unit].chunk).segments[static_cast<std::size_t>(units_[unit].first_segment)].kind;
+    return kind == SegmentKind::Embedding && program.plan.tying == Tying::Local && units_[unit].trained.empty();
+  }
+
+  void release(std::size_t unit, ProgramContext& program) {
+    if (--states_[unit].held == 0 && options_.level == 3) drop(unit, program);
+  }
+
+  void drop(std::size_t unit, ProgramContext& program) {
+    states_[unit].gathered.clear();
+    tell_homes(units_[unit], units_[unit].groups, {}, &SegmentHome::param, program);
   }
 
   void leave_list(const Visit& visit, ProgramContext& program) {
@@ -254,14 +279,14 @@ class Zero : public Mechanism {
     if (domain(unit).replicas.valid() && use.ends_gradient) reduce_over_replicas(unit, visit, program);
     state.reduced = true;
     state.gradients.clear();
-    each_home(unit, program, [](SegmentHome& home) { home.gradient.clear(); });
+    tell_homes(unit, unit.trained, {}, &SegmentHome::gradient, program);
   }
 
   // On the compute lane, which by then waits for all that stands on the load lane.
   void accumulate(const ZeroUnit& unit, const State& state, const Visit& visit, ProgramContext& program) {
     const DType type = program.plan.scenario->gradient;
-    for (std::size_t g = 0; g < unit.groups.size(); ++g) {
-      const ZeroGroup& group = unit.groups[g];
+    for (std::size_t g = 0; g < unit.trained.size(); ++g) {
+      const ZeroGroup& group = unit.trained[g];
       Label label = label_of(unit, Phase::None, visit, program);
       label.segment = program.ids.accumulate;
       if (options_.form != ZeroForm::Fsdp) program.emit.next_waits_for(last_written_);
@@ -276,14 +301,14 @@ class Zero : public Mechanism {
     const Label label = label_of(unit, Phase::Backward, visit, program);
     ReduceCast cast(*program.plan.scenario, reduce_lane_, label);
     std::vector<BufferId> sources;
-    for (std::size_t g = 0; g < unit.groups.size(); ++g)
-      sources.push_back(cast.source(state.gradients[g], {}, unit.groups[g].cut.gathered, program.emit));
-    const GroupId group_id = unit.groups.size() > 1 ? program.emit.new_group() : GroupId();
-    for (std::size_t g = 0; g < unit.groups.size(); ++g) {
-      const StoredGroup& stored = unit.groups[g].stored;
-      const BufferId target = cast.target(stored.gradient, stored.gradient_part, unit.groups[g].cut.partition, program.emit);
+    for (std::size_t g = 0; g < unit.trained.size(); ++g)
+      sources.push_back(cast.source(state.gradients[g], {}, unit.trained[g].cut.gathered, program.emit));
+    const GroupId group_id = unit.trained.size() > 1 ? program.emit.new_group() : GroupId();
+    for (std::size_t g = 0; g < unit.trained.size(); ++g) {
+      const StoredGroup& stored = unit.trained[g].stored;
+      const BufferId target = cast.target(stored.gradient, stored.gradient_part, unit.trained[g].cut.partition, program.emit);
       const Part part = cast.casts() ? Part() : stored.gradient_part;
-      emit(ReduceScatter{domain(unit).reduce, type, Bytes(unit.groups[g].cut.gathered * size_of(type))}, group_id, label,
+      emit(ReduceScatter{domain(unit).reduce, type, Bytes(unit.trained[g].cut.gathered * size_of(type))}, group_id, label,
            {read(sources[g]), write(target, part)}, program);
     }
     finish_reduction(unit, cast, program);
@@ -294,7 +319,7 @@ class Zero : public Mechanism {
     const DType type = program.plan.scenario->reduce;
     const Label label = label_of(unit, Phase::Backward, visit, program);
     ReduceCast cast(*program.plan.scenario, reduce_lane_, label);
-    for (const ZeroGroup& group : unit.groups) {
+    for (const ZeroGroup& group : unit.trained) {
       const BufferId buffer = cast.before(group.stored.gradient, group.stored.gradient_part, group.cut.partition, program.emit);
       const Part part = cast.casts() ? Part() : group.stored.gradient_part;
       emit(AllReduce{domain(unit).replicas, type, Bytes(group.cut.partition * size_of(type))}, GroupId(), label, {update(buffer, part)}, program);
@@ -304,14 +329,14 @@ class Zero : public Mechanism {
 
   void finish_reduction(const ZeroUnit& unit, ReduceCast& cast, ProgramContext& program) {
     if (const OpId last = cast.behind(program.emit); last.valid()) last_load_ = last;
-    last_written_ = last_reduced_ = unit.groups.back().stored.gradient;
+    last_written_ = last_reduced_ = unit.trained.back().stored.gradient;
   }
 
   void gather_updated(const Visit& visit, ProgramContext& program) {
     const DType type = program.plan.scenario->compute;
     for (const ZeroUnit& unit : units_) {
-      if (unit.chunk != visit.chunk || unit.first_segment != visit.segment) continue;
-      for (const ZeroGroup& group : unit.groups)
+      if (unit.chunk != visit.chunk || unit.stepped_with != visit.segment) continue;
+      for (const ZeroGroup& group : unit.trained)
         emit(AllGather{domain(unit).gather, type, Bytes(group.cut.gathered * size_of(type))}, GroupId(),
              label_of(unit, Phase::Update, visit, program), {read(group.stored.param, group.stored.param_part), write(group.stored.param)},
              program);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace steptwin {
 namespace {
 
@@ -29,6 +31,7 @@ class GroupMaker {
     made.gradient_layout = layout(scenario.gradient);
     StoredGroup& stored = made.stored;
     stored.elements = cut_.partition;
+    stored.parameters = group_.parameters;
     const Part own{Part::Kind::Shard, comm_.value, 0};
     if (kept == Kept::Share) {
       stored.param = shard("param", Category::Param, scenario.compute, Space::Device);
@@ -36,6 +39,7 @@ class GroupMaker {
       stored.param = whole("param", Category::Param, scenario.compute);
       stored.param_part = own;
     }
+    if (!group_.requires_grad) return made;
     if (scenario.zero.level >= 2) {
       stored.gradient = shard("grad", Category::GradientShard, scenario.gradient, Space::Device);
     } else {
@@ -51,7 +55,8 @@ class GroupMaker {
  private:
   LayoutId layout(DType dtype) { return program_.emit.builder().layout(layout_of(group_, name_, dtype)); }
   BufferId whole(const char* what, Category category, DType dtype) {
-    const Bytes bytes(cut_.gathered * size_of(dtype));
+    const std::int64_t elements = group_.requires_grad ? cut_.gathered : group_.total;  // nothing is gathered into what is never stepped
+    const Bytes bytes(elements * size_of(dtype));
     return state_buffer(program_.plan, {fmt::format("{}.{}", name_, what), category, bytes, layout(dtype)}, program_.emit);
   }
   BufferId shard(const char* what, Category category, DType dtype, Space space) {
@@ -70,12 +75,6 @@ class GroupMaker {
 
 Kept kept_by_level(const ProgramContext& program) { return program.plan.scenario->zero.level == 3 ? Kept::Share : Kept::Whole; }
 
-std::vector<StoredParameter> stored_parameters(const SegmentPlan& segment, DType dtype) {
-  std::vector<StoredParameter> out;
-  for (const Parameter& parameter : segment.parameters) out.push_back({parameter.name, parameter.shape, dtype});
-  return out;
-}
-
 void add_stand_alone(ZeroUnit& unit, const SegmentPlan& segment, ProgramContext& program, CommId comm) {
   const std::int64_t ranks = program.plan.shard_ranks(segment.kind);
   for (const StoredParameter& parameter : stored_parameters(segment, program.plan.scenario->compute))
@@ -91,32 +90,49 @@ void add_block(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program, 
   }
   const std::vector<FlatGroup> groups = flat_groups(parameters);
   for (const FlatGroup& group : groups) {
-    const std::string name = fmt::format("layers.{}{}", unit.layer, groups.size() > 1 ? "." + group.key : "");
+    const std::string name = group_name(fmt::format("layers.{}", unit.layer), group, groups.size());
     GroupMaker maker(program, comm, group, name, program.plan.shard_ranks(SegmentKind::Attention));
     unit.groups.push_back(maker.make(kept_by_level(program)));
   }
 }
 
+// Which segments its groups belong to, and which of them are trained; these go into the home they are stepped with.
+void note_segments(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program) {
+  for (std::int32_t k = unit.segments; k-- > 0;) {
+    const SegmentPlan& segment = stage.segments[static_cast<std::size_t>(unit.first_segment + k)];
+    if (segment.trained > 0) unit.stepped_with = unit.first_segment + k;
+    for (ZeroGroup& group : unit.groups)
+      group.of_segment[static_cast<std::size_t>(k)] =
+          std::any_of(group.stored.parameters.begin(), group.stored.parameters.end(),
+                      [&](const StoredParameter& parameter) { return parameter.name.starts_with(segment.name + "."); });
+  }
+  for (const ZeroGroup& group : unit.groups) {
+    if (!group.stored.gradient.valid()) continue;
+    unit.trained.push_back(group);
+    program.home(unit.chunk, unit.stepped_with).groups.push_back(group.stored);
+  }
+}
+
 ZeroUnit make_unit(const StagePlan& stage, std::int32_t segment, ProgramContext& program, const ZeroComms& comms) {
   const SegmentPlan& first = stage.segments[static_cast<std::size_t>(segment)];
-  ZeroUnit unit{stage.chunk, segment, first.layer >= 0 ? 2 : 1, first.layer, {}};
+  ZeroUnit unit{stage.chunk, segment, first.layer >= 0 ? 2 : 1, first.layer, {}, {}, -1};
   if (unit.stand_alone())
     add_stand_alone(unit, first, program, comms.ends);
   else
     add_block(unit, stage, program, comms.blocks);
-  for (const ZeroGroup& group : unit.groups) program.home(stage.chunk, segment).groups.push_back(group.stored);
+  note_segments(unit, stage, program);
   return unit;
 }
 
 ZeroUnit make_parameter_unit(const StagePlan& stage, std::int32_t segment, ProgramContext& program, CommId comm, std::int64_t threshold) {
   const SegmentPlan& plan = stage.segments[static_cast<std::size_t>(segment)];
-  ZeroUnit unit{stage.chunk, segment, 1, plan.layer, {}};
+  ZeroUnit unit{stage.chunk, segment, 1, plan.layer, {}, {}, -1};
   for (const StoredParameter& parameter : stored_parameters(plan, program.plan.scenario->compute)) {
     const Kept kept = parameter.elements() <= threshold ? Kept::Whole : Kept::Share;
     unit.groups.push_back(
         GroupMaker(program, comm, stand_alone_group(parameter), parameter.name, program.plan.shard_ranks(plan.kind)).make(kept));
-    program.home(stage.chunk, segment).groups.push_back(unit.groups.back().stored);
   }
+  note_segments(unit, stage, program);
   return unit;
 }
 

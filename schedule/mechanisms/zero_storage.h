@@ -8,13 +8,17 @@
 // Gradients and states have the group's element offsets, in their own type.
 #pragma once
 
+#include <array>
+
 #include "schedule/mechanisms/program.h"
 #include "schedule/model/flat_storage.h"
 
 namespace steptwin {
 
+//   frozen: the parameter alone, whole at levels 1 and 2
 struct ZeroGroup {
   StoredGroup stored;
+  std::array<bool, 2> of_segment{};  // of the unit, which have parameters in it
   Sharding cut;
   LayoutId param_layout, gradient_layout;  // of the whole group
 };
@@ -22,7 +26,10 @@ struct ZeroGroup {
 struct ZeroUnit {
   std::int32_t chunk = 0, first_segment = 0, segments = 1;
   std::int32_t layer = -1;  // -1: stand-alone
-  std::vector<ZeroGroup> groups;
+  std::vector<ZeroGroup> groups;   // all that it is made of
+  std::vector<ZeroGroup> trained;  // those of them that have gradients
+  std::int32_t stepped_with = -1;  // the segment whose Update visit steps them: of those that are trained the first, whose gradients become
+                                   // final last
   bool stand_alone() const { return layer < 0; }
 };
 
@@ -38,7 +45,7 @@ std::vector<std::vector<std::uint32_t>> shard_groups(std::uint32_t ranks, std::u
 // elements is kept whole on every rank, its gradient and states are shards all the same: param_part is then this rank's share.
 std::vector<ZeroUnit> make_parameter_units(ProgramContext& program, CommId comm, std::int64_t threshold);
 
-// Makes the resident buffers and puts the groups into the homes of the units' first segments, whose gradients become final last.
+// Makes the resident buffers and puts the trained groups into the homes of the segments they are stepped with.
 std::vector<ZeroUnit> make_zero_units(ProgramContext& program, const ZeroComms& comms);
 
 }  // namespace steptwin

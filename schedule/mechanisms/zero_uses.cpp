@@ -16,6 +16,10 @@ std::vector<std::vector<std::size_t>> units_of_segments(const ProgramContext& pr
   for (std::size_t u = 0; u < units.size(); ++u)
     for (std::int32_t k = 0; k < units[u].segments; ++k)
       of[static_cast<std::size_t>(units[u].chunk)][static_cast<std::size_t>(units[u].first_segment + k)] = u;
+  for (std::size_t chunk = 0; chunk < of.size(); ++chunk) {
+    const StagePlan& stage = program.stage(static_cast<std::int32_t>(chunk));
+    for (std::size_t k = 0; k < of[chunk].size(); ++k) of[chunk][k] = of[chunk][static_cast<std::size_t>(stage.segments[k].home)];
+  }
   return of;
 }
 
@@ -25,7 +29,8 @@ ZeroUse::Kind kind_of(Phase phase) {
   return phase == Phase::Forward ? ZeroUse::Kind::Forward : phase == Phase::Recompute ? ZeroUse::Kind::Again : ZeroUse::Kind::Backward;
 }
 
-// A block's recomputation and its backward are one use.
+// A block's recomputation and its backward are one use, and so are layers in a row that share its parameters: only the outermost of them
+// enters and leaves.
 bool continues(const ZeroUse& use, const Visit& before, const Visit& visit, std::size_t unit) {
   if (use.unit != unit || before.micro_batch != visit.micro_batch) return false;
   return (use.kind == ZeroUse::Kind::Forward) == (visit.phase == Phase::Forward);
@@ -48,17 +53,21 @@ void mark_batches(std::vector<ZeroUse>& uses, const Plan& plan, std::size_t unit
   }
   std::vector<std::int32_t> left(units, -1);
   for (auto use = uses.rbegin(); use != uses.rend(); ++use) {
-    use->leaves = use->kind == ZeroUse::Kind::Backward && left[use->unit] != batch_of(*use);
+    const bool last_direction = use->kind == ZeroUse::Kind::Backward || (use->kind == ZeroUse::Kind::Forward && !use->returns);
+    use->leaves = last_direction && left[use->unit] != batch_of(*use);
     if (use->leaves) left[use->unit] = batch_of(*use);
   }
 }
 
 void mark_ends(std::vector<ZeroUse>& uses, const std::vector<ZeroUnit>& units, const Visits& visits) {
-  std::vector<bool> seen(units.size());
+  std::vector<bool> seen(units.size()), has_backward(units.size());
+  for (const ZeroUse& use : uses)
+    if (use.kind == ZeroUse::Kind::Backward) has_backward[use.unit] = true;
   std::optional<std::size_t> later;  // the list use that follows
   for (std::size_t n = uses.size(); n-- > 0;) {
     ZeroUse& use = uses[n];
     if (use.kind == ZeroUse::Kind::Backward && !seen[use.unit]) use.ends_gradient = seen[use.unit] = true;
+    use.returns = use.kind == ZeroUse::Kind::Forward && has_backward[use.unit];
     if (!in_list(use, units)) continue;
     const Visit& own = visits[use.first];
     const Visit* next = later ? &visits[uses[*later].first] : nullptr;

@@ -17,6 +17,7 @@ struct ZeroUse {
   bool reads_parameters = true;  // the embedding's backward reads none
   bool enters = true;            // else an earlier micro-batch of its batch has entered the unit in this direction
   bool leaves = true;            // else a later one will leave it
+  bool returns = false;          // Forward: a backward use of the unit is to come
   bool ends_list = false;        // the last block of its backward pass (chunk and micro-batch)
   bool ends_gradient = false;    // the step's last backward use of the unit
 };

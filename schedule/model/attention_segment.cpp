@@ -14,6 +14,8 @@
 //   core.mask       [b,a,s,s]  uint8       not flash, dropout   dropout backward
 //   core.dropped    [b,a,s,s]  compute     not flash, dropout   dV
 //   mask            [b,s,h]    uint8       dropout          dropout on the output projection
+// "always" is: where all gradients are wanted. A tensor whose readers are not wanted (frozen projections: norm.out, core.out; nothing below
+// the core: the core's own; nothing below the norm: x and its statistics) dies with the forward. core.out stays with the core's tensors.
 // Flash attention draws its dropout again from (seed, layer, micro-batch): nothing is kept for it.
 //
 // Attention counts all s*s scores also under the causal mask (cost_models.md 9, as MFU definitions do); a device that skips the upper
@@ -33,8 +35,8 @@ bool has_dropout(const ModelShape& model) { return model.dropout > 0; }
 bool is_gpt(const ModelShape& model) { return model.family == Family::Gpt; }
 
 std::vector<Linear> projections(const ModelShape& model, const Sizes& z) {
-  if (is_gpt(model)) return {{z.h, z.q + 2 * z.kv, true}};
-  return {{z.h, z.q, false}, {z.h, z.kv, false}, {z.h, z.kv, false}};
+  if (is_gpt(model)) return {{z.h, z.q + 2 * z.kv, true, "qkv"}};
+  return {{z.h, z.q, false, "q"}, {z.h, z.kv, false, "k"}, {z.h, z.kv, false, "v"}};
 }
 
 // Rotates q and k in place; cosines and sines [s, d] in fp32 are read once. The same for backward (the inverse rotation).
@@ -95,10 +97,55 @@ void add_plain_backward(const ModelShape& model, const Sizes& z, std::vector<Ker
   kernels.push_back(score_matmul(z, z.d, z.s, q_kv));  // dk = ds^T q
 }
 
-HalfLayer half_layer(const ModelShape& model, const Sizes& z) {
+void set_saved(const ModelShape& model, const Sizes& z, const HalfLayer& half, const WantedGradients& wanted, SegmentCost& cost) {
+  const Depth depth = depth_of(model, half, wanted);
+  ForwardTensors tensors("attn");
+  tensors.add_norm(model, z, depth.norm, wants_weight_of_in(half, wanted));
+  SavedSet& for_core = tensors.when(depth.core);
+  if (is_gpt(model)) {
+    for_core.add("qkv", z.compute, {z.b, z.s, qkv_width(z)});
+  } else {
+    for_core.add("q", z.compute, {z.b, z.s, z.q});
+    for_core.add("k", z.compute, {z.b, z.s, z.kv});
+    for_core.add("v", z.compute, {z.b, z.s, z.kv});
+  }
+  tensors.when(depth.core || wants_weight(wanted, half.out)).add("core.out", z.compute, {z.b, z.s, z.q});
+  if (model.flash_attention) {
+    for_core.add("lse", DType::Fp32, {z.b, z.a, z.s});
+  } else {
+    for_core.add("probabilities", z.compute, {z.b, z.a, z.s, z.s});
+    if (has_dropout(model)) for_core.add("core.mask", DType::Uint8, {z.b, z.a, z.s, z.s});
+    if (has_dropout(model)) for_core.add("core.dropped", z.compute, {z.b, z.a, z.s, z.s});
+  }
+  if (has_dropout(model)) tensors.when(wanted.any()).add("mask", DType::Uint8, {z.b, z.s, z.h});
+  tensors.move_into(cost);
+}
+
+// Largest set of transients alive at once. Forward: raw scores beside the probabilities (not flash). Backward: the gradients of the
+// core's output and of q, k, v beside flash's fp32 dQ and row sums, or beside the gradients of probabilities and scores.
+void set_workspaces(const ModelShape& model, const Sizes& z, const Depth& depth, const WantedGradients& wanted, SegmentCost& cost) {
+  const Transient scores{z.scores, z.e};
+  if (!model.flash_attention) cost.forward_workspace = transient_bytes({scores});
+  std::vector<Transient> core = {{z.tokens * z.q, z.e}, {z.tokens * qkv_width(z), z.e}};
+  if (!model.flash_attention) {
+    core.insert(core.end(), {scores, scores});
+  } else {
+    core.push_back({z.tokens * z.a, 4});
+    if (z.compute != DType::Fp32) core.push_back({z.tokens * z.q, 4});
+  }
+  const Bytes after = transient_bytes({{z.tokens * qkv_width(z), z.e}, {z.tokens * z.h, z.e}, {norm_vectors(model) * z.h, 4}});
+  if (depth.core) cost.backward_workspace = transient_bytes(core);
+  if (depth.norm) cost.backward_workspace = std::max(cost.backward_workspace, after);
+  if (has_dropout(model) && wanted.any()) cost.backward_workspace += transient_bytes({{z.tokens * z.h, z.e}});
+}
+
+}  // namespace
+
+HalfLayer attention_half(const ModelShape& model, const Sizes& z) {
   HalfLayer half;
+  half.name = "attn";
   half.in = projections(model, z);
-  half.out = {z.q, z.h, is_gpt(model)};
+  half.out = {z.q, z.h, is_gpt(model), "out"};
   if (!is_gpt(model)) half.core_forward.push_back(rope(z));
   if (model.flash_attention) {
     add_flash_forward(z, half.core_forward);
@@ -111,52 +158,12 @@ HalfLayer half_layer(const ModelShape& model, const Sizes& z) {
   return half;
 }
 
-void set_saved(const ModelShape& model, const Sizes& z, SegmentCost& cost) {
-  SavedSet saved("attn.saved");
-  saved.add_norm(model, z);
-  if (is_gpt(model)) {
-    saved.add("qkv", z.compute, {z.b, z.s, qkv_width(z)});
-  } else {
-    saved.add("q", z.compute, {z.b, z.s, z.q});
-    saved.add("k", z.compute, {z.b, z.s, z.kv});
-    saved.add("v", z.compute, {z.b, z.s, z.kv});
-  }
-  saved.add("core.out", z.compute, {z.b, z.s, z.q});
-  if (model.flash_attention) {
-    saved.add("lse", DType::Fp32, {z.b, z.a, z.s});
-  } else {
-    saved.add("probabilities", z.compute, {z.b, z.a, z.s, z.s});
-    if (has_dropout(model)) saved.add("core.mask", DType::Uint8, {z.b, z.a, z.s, z.s});
-    if (has_dropout(model)) saved.add("core.dropped", z.compute, {z.b, z.a, z.s, z.s});
-  }
-  if (has_dropout(model)) saved.add("mask", DType::Uint8, {z.b, z.s, z.h});
-  saved.move_into(cost);
-}
-
-// Largest set of transients alive at once. Forward: raw scores beside the probabilities (not flash). Backward: the gradients of the
-// core's output and of q, k, v beside flash's fp32 dQ and row sums, or beside the gradients of probabilities and scores.
-void set_workspaces(const ModelShape& model, const Sizes& z, SegmentCost& cost) {
-  const Transient scores{z.scores, z.e};
-  if (!model.flash_attention) cost.forward_workspace = transient_bytes({scores});
-  std::vector<Transient> core = {{z.tokens * z.q, z.e}, {z.tokens * qkv_width(z), z.e}};
-  if (!model.flash_attention) {
-    core.insert(core.end(), {scores, scores});
-  } else {
-    core.push_back({z.tokens * z.a, 4});
-    if (z.compute != DType::Fp32) core.push_back({z.tokens * z.q, 4});
-  }
-  const Bytes after = transient_bytes({{z.tokens * qkv_width(z), z.e}, {z.tokens * z.h, z.e}, {norm_vectors(model) * z.h, 4}});
-  const Bytes masked = has_dropout(model) ? transient_bytes({{z.tokens * z.h, z.e}}) : Bytes(0);
-  cost.backward_workspace = std::max(transient_bytes(core), after) + masked;
-}
-
-}  // namespace
-
-SegmentCost attention_segment(const ModelShape& model, const Sizes& z) {
+SegmentCost attention_segment(const ModelShape& model, const Sizes& z, const WantedGradients& wanted) {
   SegmentCost cost;
-  set_half_layer(model, z, half_layer(model, z), cost);
-  set_saved(model, z, cost);
-  set_workspaces(model, z, cost);
+  const HalfLayer half = attention_half(model, z);
+  set_half_layer(model, z, half, wanted, cost);
+  set_saved(model, z, half, wanted, cost);
+  set_workspaces(model, z, depth_of(model, half, wanted), wanted, cost);
   return cost;
 }
 

@@ -33,44 +33,64 @@ Work forward_work(const ModelShape& model, const Sizes& z, const HalfLayer& half
   return work;
 }
 
-Work input_grad_work(const ModelShape& model, const Sizes& z, const HalfLayer& half) {
+Work input_grad_work(const ModelShape& model, const Sizes& z, const HalfLayer& half, const WantedGradients& wanted) {
   Work work;
-  if (has_dropout(model)) work.kernels.push_back(dropout_input_grad(z));
-  work.kernels.push_back(linear_input_grad(z, half.out));
-  work.kernels.insert(work.kernels.end(), half.core_input_grad.begin(), half.core_input_grad.end());
-  for (std::size_t i = 0; i < half.in.size(); ++i) {
+  const Depth depth = depth_of(model, half, wanted);
+  if (has_dropout(model) && wanted.any()) work.kernels.push_back(dropout_input_grad(z));
+  if (depth.core) {
+    work.kernels.push_back(linear_input_grad(z, half.out));
+    work.kernels.insert(work.kernels.end(), half.core_input_grad.begin(), half.core_input_grad.end());
+  }
+  for (std::size_t i = 0; depth.norm && i < half.in.size(); ++i) {
     work.kernels.push_back(linear_input_grad(z, half.in[i]));
     if (i > 0) work.kernels.back().bytes += Bytes(z.tokens * z.h * z.e);  // adds to the sum of the ones before
   }
-  work.kernels.push_back(norm_input_grad(model, z));
-  work.kernels.push_back(residual_input_grad(z));
+  if (depth.norm) work.kernels.push_back(norm_input_grad(model, z));
+  if (wanted.input) work.kernels.push_back(residual_input_grad(z));
   return work;
 }
 
-Work weight_grad_work(const ModelShape& model, const Sizes& z, const HalfLayer& half) {
+Work weight_grad_work(const ModelShape& model, const Sizes& z, const HalfLayer& half, const WantedGradients& wanted) {
   Work work;
-  add_linear_weight_grad(z, half.out, work);
-  for (const Linear& linear : half.in) add_linear_weight_grad(z, linear, work);
-  work.kernels.push_back(norm_weight_grad(model, z));
+  add_linear_weight_grad(z, wanted, half.out, work);
+  for (const Linear& linear : half.in) add_linear_weight_grad(z, wanted, linear, work);
+  if (const std::int64_t vectors = wanted_norm_vectors(model, wanted); vectors > 0) work.kernels.push_back(norm_weight_grad(z, vectors));
   return work;
 }
 
-Bytes kept_for_weight_grad(const ModelShape& model, const Sizes& z, const HalfLayer& half) {
-  std::vector<Transient> kept = {{z.tokens * z.h, z.e}, {z.tokens * half.out.in, z.e}, {z.tokens * half.out.out, z.e}};
-  for (const Linear& linear : half.in) kept.push_back({z.tokens * linear.out, z.e});
-  kept.push_back({norm_vectors(model) * z.h, 4});
-  return transient_bytes(kept);
+SavedSet kept_for_weight_grad(const ModelShape& model, const Sizes& z, const HalfLayer& half, const WantedGradients& wanted) {
+  SavedSet kept(std::string(half.name) + ".kept");
+  if (wants_weight_of_in(half, wanted)) kept.add("norm.out", z.compute, {z.tokens, z.h});
+  if (wants_weight(wanted, half.out)) kept.add("core.out", z.compute, {z.tokens, half.out.in});
+  if (wants_weight(wanted, half.out) || wants_bias(wanted, half.out)) kept.add("dy", z.compute, {z.tokens, half.out.out});
+  for (const Linear& linear : half.in)
+    if (wants_weight(wanted, linear) || wants_bias(wanted, linear))
+      kept.add(std::string("d.") + linear.name, z.compute, {z.tokens, linear.out});
+  if (wanted_norm_vectors(model, wanted) > 0) kept.add("norm.sums", DType::Fp32, {norm_vectors(model), z.h});
+  return kept;
 }
 
 }  // namespace
 
-void set_half_layer(const ModelShape& model, const Sizes& z, const HalfLayer& half, SegmentCost& cost) {
+bool wants_weight_of_in(const HalfLayer& half, const WantedGradients& wanted) {
+  return std::any_of(half.in.begin(), half.in.end(), [&](const Linear& linear) { return wants_weight(wanted, linear); });
+}
+
+Depth depth_of(const ModelShape& model, const HalfLayer& half, const WantedGradients& wanted) {
+  const bool norm = wanted.input || wanted_norm_vectors(model, wanted) > 0;
+  const bool bias = std::any_of(half.in.begin(), half.in.end(), [&](const Linear& linear) { return wants_bias(wanted, linear); });
+  return {norm || bias || wants_weight_of_in(half, wanted), norm};
+}
+
+void set_half_layer(const ModelShape& model, const Sizes& z, const HalfLayer& half, const WantedGradients& wanted, SegmentCost& cost) {
   cost.forward = forward_work(model, z, half);
-  cost.input_grad = input_grad_work(model, z, half);
-  cost.weight_grad = weight_grad_work(model, z, half);
-  cost.keeps_input = true;
+  cost.input_grad = input_grad_work(model, z, half, wanted);
+  cost.weight_grad = weight_grad_work(model, z, half, wanted);
+  cost.keeps_input = depth_of(model, half, wanted).norm;
   cost.output_bytes = Bytes(z.tokens * z.h * z.e);
-  cost.kept_for_weight_grad = kept_for_weight_grad(model, z, half);
+  SavedSet kept = kept_for_weight_grad(model, z, half, wanted);
+  cost.kept_for_weight_grad = kept.bytes();
+  cost.kept = std::move(kept).layout();
 }
 
 }  // namespace steptwin

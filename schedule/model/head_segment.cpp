@@ -23,7 +23,7 @@ constexpr std::int64_t kCrossEntropyFlops = 5;  // max, subtract, exp, sum, divi
 constexpr std::int64_t kCrossEntropyBackwardFlops = 2;
 
 bool casts(const Sizes& z) { return z.compute != DType::Fp32; }
-Linear projection(const Sizes& z) { return {z.h, z.V, false}; }
+Linear projection(const Sizes& z) { return {z.h, z.V, false, ""}; }  // "head.weight": the end is "weight"
 
 // Cast to fp32 (16-bit only); row maximum; exponentiate and sum in place; divide in place and gather the target's logarithm.
 Work forward_work(const ModelShape& model, const Sizes& z) {
@@ -37,41 +37,52 @@ Work forward_work(const ModelShape& model, const Sizes& z) {
   return work;
 }
 
-Work input_grad_work(const ModelShape& model, const Sizes& z) {
+Work input_grad_work(const ModelShape& model, const Sizes& z, bool through_norm) {
   const std::int64_t logits = z.tokens * z.V;
   Work work;
   const std::int64_t targets = z.tokens * size_of(kTokenType);
   work.kernels.push_back(stream_kernel(DType::Fp32, logits, kCrossEntropyBackwardFlops, Bytes(logits * 8 + targets)));
   if (casts(z)) work.kernels.push_back(stream_kernel(z.compute, logits, 1, Bytes(logits * (4 + z.e))));
-  work.kernels.push_back(linear_input_grad(z, projection(z)));
-  work.kernels.push_back(norm_input_grad(model, z));
+  if (through_norm) work.kernels.push_back(linear_input_grad(z, projection(z)));
+  if (through_norm) work.kernels.push_back(norm_input_grad(model, z));
   return work;
 }
 
-Work weight_grad_work(const ModelShape& model, const Sizes& z) {
+Work weight_grad_work(const ModelShape& model, const Sizes& z, const WantedGradients& wanted) {
   Work work;
-  add_linear_weight_grad(z, projection(z), work);
-  work.kernels.push_back(norm_weight_grad(model, z));
+  add_linear_weight_grad(z, wanted, projection(z), work);
+  if (const std::int64_t vectors = wanted_norm_vectors(model, wanted); vectors > 0) work.kernels.push_back(norm_weight_grad(z, vectors));
   return work;
+}
+
+SavedSet kept_for_weight_grad(const ModelShape& model, const Sizes& z, const WantedGradients& wanted) {
+  SavedSet kept("head.kept");
+  if (wanted.of("weight")) kept.add("norm.out", z.compute, {z.tokens, z.h});
+  if (wanted.of("weight")) kept.add("d.logits", z.compute, {z.tokens, z.V});
+  if (wanted_norm_vectors(model, wanted) > 0) kept.add("norm.sums", DType::Fp32, {norm_vectors(model), z.h});
+  return kept;
 }
 
 }  // namespace
 
-SegmentCost head_segment(const ModelShape& model, const Sizes& z) {
+SegmentCost head_segment(const ModelShape& model, const Sizes& z, const WantedGradients& wanted) {
   SegmentCost cost;
+  const bool through_norm = wanted.input || wanted_norm_vectors(model, wanted) > 0;
   cost.forward = forward_work(model, z);
-  cost.input_grad = input_grad_work(model, z);
-  cost.weight_grad = weight_grad_work(model, z);
-  cost.keeps_input = true;
+  if (wanted.any()) cost.input_grad = input_grad_work(model, z, through_norm);
+  cost.weight_grad = weight_grad_work(model, z, wanted);
+  cost.keeps_input = through_norm;
   cost.output_bytes = Bytes(4);
-  SavedSet saved("head.saved");
-  saved.add_norm(model, z);
-  saved.add("softmax", DType::Fp32, {z.b, z.s, z.V});
-  saved.move_into(cost);
+  ForwardTensors tensors("head");
+  tensors.add_norm(model, z, through_norm, wanted.of("weight"));
+  tensors.when(wanted.any()).add("softmax", DType::Fp32, {z.b, z.s, z.V});
+  tensors.move_into(cost);
   const Transient logits{casts(z) ? z.tokens * z.V : 0, z.e}, narrow{z.tokens * z.h, z.e}, sums{norm_vectors(model) * z.h, 4};
   cost.forward_workspace = transient_bytes({logits, {z.tokens, 4}});
-  cost.backward_workspace = transient_bytes({logits, narrow, sums});
-  cost.kept_for_weight_grad = transient_bytes({narrow, {z.tokens * z.V, z.e}, sums});
+  if (wanted.any()) cost.backward_workspace = transient_bytes({logits}) + (through_norm ? transient_bytes({narrow, sums}) : Bytes(0));
+  SavedSet kept = kept_for_weight_grad(model, z, wanted);
+  cost.kept_for_weight_grad = kept.bytes();
+  cost.kept = std::move(kept).layout();
   return cost;
 }
 

@@ -62,16 +62,33 @@ Kernel linear_forward(const Sizes& z, const Linear& linear) {
 
 Kernel linear_input_grad(const Sizes& z, const Linear& linear) { return matmul_kernel(z.compute, 1, z.tokens, linear.in, linear.out); }
 
-void add_linear_weight_grad(const Sizes& z, const Linear& linear, Work& work) {
+namespace {
+
+std::string end_of_name(const Linear& linear, const char* what) {
+  return *linear.name == '\0' ? what : std::string(linear.name) + "." + what;
+}
+
+}  // namespace
+
+bool wants_weight(const WantedGradients& wanted, const Linear& linear) { return wanted.of(end_of_name(linear, "weight")); }
+bool wants_bias(const WantedGradients& wanted, const Linear& linear) { return linear.bias && wanted.of(end_of_name(linear, "bias")); }
+
+void add_linear_weight_grad(const Sizes& z, const WantedGradients& wanted, const Linear& linear, Work& work) {
   const std::int64_t update = 2 * size_of(z.gradient);
-  Kernel kernel = matmul_kernel(z.compute, 1, linear.out, linear.in, z.tokens);
-  kernel.bytes = Bytes(z.tokens * (linear.in + linear.out) * z.e + linear.in * linear.out * update);
-  work.kernels.push_back(kernel);
-  if (!linear.bias) return;
+  if (wants_weight(wanted, linear)) {
+    Kernel kernel = matmul_kernel(z.compute, 1, linear.out, linear.in, z.tokens);
+    kernel.bytes = Bytes(z.tokens * (linear.in + linear.out) * z.e + linear.in * linear.out * update);
+    work.kernels.push_back(kernel);
+  }
+  if (!wants_bias(wanted, linear)) return;
   work.kernels.push_back(stream_kernel(z.compute, z.tokens * linear.out, 1, Bytes(z.tokens * linear.out * z.e + linear.out * update)));
 }
 
 std::int64_t norm_vectors(const ModelShape& model) { return model.family == Family::Gpt ? 2 : 1; }
+
+std::int64_t wanted_norm_vectors(const ModelShape& model, const WantedGradients& wanted) {
+  return (wanted.of("norm.weight") ? 1 : 0) + (model.family == Family::Gpt && wanted.of("norm.bias") ? 1 : 0);
+}
 
 Bytes norm_sums_bytes(const ModelShape& model, const Sizes& z) { return Bytes(4 * norm_vectors(model) * z.h); }
 
@@ -85,8 +102,8 @@ Kernel norm_input_grad(const ModelShape& model, const Sizes& z) {
   return stream_kernel(z.compute, z.tokens * z.h, kNormBackwardFlops, Bytes(bytes) + norm_sums_bytes(model, z));
 }
 
-Kernel norm_weight_grad(const ModelShape& model, const Sizes& z) {
-  const std::int64_t elements = norm_vectors(model) * z.h;
+Kernel norm_weight_grad(const Sizes& z, std::int64_t vectors) {
+  const std::int64_t elements = vectors * z.h;
   return stream_kernel(z.gradient, elements, 1, Bytes(elements * (4 + 2 * size_of(z.gradient))));
 }
 
@@ -95,15 +112,15 @@ void SavedSet::add(std::string name, DType type, std::vector<std::int64_t> shape
   end_ += align_tensor(layout_.tensors.back().bytes().value);
 }
 
-void SavedSet::add_norm(const ModelShape& model, const Sizes& z) {
-  if (norm_statistics(model) == 2) add("norm.mean", DType::Fp32, {z.b, z.s});
-  add("norm.rstd", DType::Fp32, {z.b, z.s});
-  add("norm.out", z.compute, {z.b, z.s, z.h});
+void ForwardTensors::add_norm(const ModelShape& model, const Sizes& z, bool statistics, bool output) {
+  if (norm_statistics(model) == 2) when(statistics).add("norm.mean", DType::Fp32, {z.b, z.s});
+  when(statistics).add("norm.rstd", DType::Fp32, {z.b, z.s});
+  when(output).add("norm.out", z.compute, {z.b, z.s, z.h});
 }
 
-void SavedSet::move_into(SegmentCost& cost) {
-  cost.saved = std::move(layout_);
-  cost.saved_bytes = Bytes(end_);
+void ForwardTensors::move_into(SegmentCost& cost) {
+  cost.saved_bytes = saved_.bytes(), cost.passing_bytes = passing_.bytes();
+  cost.saved = std::move(saved_).layout(), cost.passing = std::move(passing_).layout();
 }
 
 Bytes transient_bytes(const std::vector<Transient>& tensors) {

@@ -31,16 +31,22 @@ Kernel stream_kernel(DType type, std::int64_t elements, std::int64_t flops_per_e
 struct Linear {
   std::int64_t in = 0, out = 0;
   bool bias = false;
+  const char* name = "";  // of its parameters: "qkv" has "qkv.weight"
 };
+// Which of its gradients are wanted.
+bool wants_weight(const WantedGradients& wanted, const Linear& linear);
+bool wants_bias(const WantedGradients& wanted, const Linear& linear);
 Kernel linear_forward(const Sizes& z, const Linear& linear);      // bias in the matmul's epilogue
 Kernel linear_input_grad(const Sizes& z, const Linear& linear);   // dx = dy w
-void add_linear_weight_grad(const Sizes& z, const Linear& linear, Work& work);  // dw += x^T dy, db += sum(dy), in place at z.gradient
+// dw += x^T dy, db += sum(dy), in place at z.gradient, as far as they are wanted.
+void add_linear_weight_grad(const Sizes& z, const WantedGradients& wanted, const Linear& linear, Work& work);
 
 // LayerNorm (GPT) or RMSNorm (Llama).
 Kernel norm_forward(const ModelShape& model, const Sizes& z);
 Kernel norm_input_grad(const ModelShape& model, const Sizes& z);   // dx, and this micro-batch's gain (and bias) sums in fp32
-Kernel norm_weight_grad(const ModelShape& model, const Sizes& z);  // adds the sums to the gradient
+Kernel norm_weight_grad(const Sizes& z, std::int64_t vectors);     // adds so many of the sums to their gradients
 std::int64_t norm_vectors(const ModelShape& model);                // 2: gain and bias; 1: gain
+std::int64_t wanted_norm_vectors(const ModelShape& model, const WantedGradients& wanted);
 Bytes norm_sums_bytes(const ModelShape& model, const Sizes& z);
 
 // A layout packed at 512-byte steps: the block size of device allocators, enough for every vector load.
@@ -51,12 +57,24 @@ class SavedSet {
  public:
   explicit SavedSet(std::string name) { layout_.name = std::move(name); }
   void add(std::string name, DType type, std::vector<std::int64_t> shape);
-  void add_norm(const ModelShape& model, const Sizes& z);  // statistics and output of the segment's norm
-  void move_into(SegmentCost& cost);                       // sets saved and saved_bytes
+  Bytes bytes() const { return Bytes(end_); }
+  Layout layout() && { return std::move(layout_); }
 
  private:
   Layout layout_;
   std::int64_t end_ = 0;
+};
+
+// The tensors that a forward makes: saved for the backward, or passing.
+class ForwardTensors {
+ public:
+  explicit ForwardTensors(const char* segment) : saved_(std::string(segment) + ".saved"), passing_(std::string(segment) + ".passing") {}
+  SavedSet& when(bool needed) { return needed ? saved_ : passing_; }
+  void add_norm(const ModelShape& model, const Sizes& z, bool statistics, bool output);  // of the segment's norm; which of them are saved
+  void move_into(SegmentCost& cost);  // sets saved, passing and their sizes
+
+ private:
+  SavedSet saved_, passing_;
 };
 
 // Bytes of tensors that live at the same time, each aligned: {elements, element size}.

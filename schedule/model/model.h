@@ -12,6 +12,7 @@
 #include "schedule/base/units.h"
 #include "schedule/ir/op.h"
 #include "schedule/ir/schedule.h"
+#include "schedule/model/frozen.h"
 
 namespace steptwin {
 
@@ -25,14 +26,18 @@ struct ModelShape {
   bool tied = false;               // head shares the token embedding
   bool flash_attention = true;     // scores are not kept; row statistics (LSE, fp32) are
   double dropout = 0;              // > 0: masks of 1 byte an element are kept
+  std::int64_t layers_per_block = 1;  // layers in a row that share the parameters of the first of them (Lan et al., ALBERT)
+  std::vector<std::string> frozen = {};  // patterns (frozen.h) of the parameters that are not trained
+  std::int64_t first_of_block(std::int64_t layer) const { return layer - layer % layers_per_block; }
   bool operator==(const ModelShape&) const = default;
 };
 
 // Segments of the network in order: "embed", then per layer "attn" and "mlp", then "head" (final norm, projection, loss).
 struct Parameter {
-  std::string name;                 // "layers.3.attn.qkv.weight"
+  std::string name;                 // "layers.3.attn.qkv.weight"; 3 is the first layer of its block
   std::vector<std::int64_t> shape;
-  bool tied = false;                // the head's copy of a tied embedding: same values, counted once
+  bool tied = false;                // the head's copy of a tied embedding: same values, counted once, frozen with it
+  bool frozen = false;
   std::int64_t elements() const;
 };
 
@@ -50,6 +55,12 @@ struct BatchShape {
 enum class SegmentKind : std::uint8_t { Embedding, Attention, Mlp, Head };
 const char* segment_name(SegmentKind kind);  // "embed", "attn", "mlp", "head"
 std::vector<Parameter> segment_parameters(const ModelShape& model, SegmentKind kind, std::int64_t layer);
+std::vector<std::string> parameter_names(const ModelShape& model);  // in network order, tied copies left out
+
+// What is asked of every segment's backward: the one place that decides it. By segment_place(): the embedding 0, then two of each
+// layer, the head last.
+std::vector<WantedGradients> wanted_gradients(const ModelShape& model);
+std::size_t segment_place(const ModelShape& model, SegmentKind kind, std::int64_t layer);
 
 // A micro-batch's inputs: token ids [b, s] (the embedding's input) and target ids [b, s] (the head's second input), int64 as
 // LibTorch's gather and cross entropy take them. Buffers of category Input that the compile step creates, one each.
@@ -60,6 +71,9 @@ Bytes token_ids_bytes(const BatchShape& batch);
 // why, stand in attention_segment.cpp, mlp_segment.cpp, embedding_segment.cpp and head_segment.cpp.
 // The matmuls of weight_grad add into the gradient in place (read and write at `gradient`), so no separate accumulation and no
 // dW transient exists. Norm gains: input_grad's norm backward yields this micro-batch's sums (fp32), weight_grad adds them.
+//
+// All of it depends on which gradients are wanted. Where the input's is not, input_grad is what stands between dy and the weight gradients;
+// where none is, both works and `saved` are empty.
 struct SegmentCost {
   Work forward, input_grad, weight_grad;   // backward = input_grad kernels then weight_grad kernels
   Layout saved;                            // tensors kept from forward to backward (the op list really kept), without the segment's
@@ -67,11 +81,15 @@ struct SegmentCost {
   bool keeps_input = false;                // backward also needs the segment's input tensor (its own buffer, kept by the caller):
                                            // the residual stream; for "embed" the token ids. "head" also keeps the target ids
   Bytes saved_bytes;                       // size of `saved` as laid out
+  Layout passing;                          // what the forward makes beside them and no wanted gradient needs: it dies with the forward
+  Bytes passing_bytes;
   Bytes output_bytes;                      // the boundary tensor it hands on (b*s*h in compute type; the head: the loss, 4 bytes)
   Bytes forward_workspace, backward_workspace;  // transients inside the op (logits gradients, score matrices when not flash)
-  Bytes kept_for_weight_grad;              // what remains between I and W when they run apart
+  Layout kept;                             // what remains between I and W when they run apart; none of the embedding
+  Bytes kept_for_weight_grad;              // its size
 };
-SegmentCost segment_cost(const ModelShape& model, SegmentKind kind, const BatchShape& batch, DType compute, DType gradient = DType::Fp32);
+SegmentCost segment_cost(const ModelShape& model, SegmentKind kind, const BatchShape& batch, DType compute, DType gradient = DType::Fp32,
+                         const WantedGradients& wanted = {});
 
 // One work after the other: backward = join(input_grad, weight_grad).
 Work join(const Work& first, const Work& second);
@@ -80,6 +98,9 @@ Work join(const Work& first, const Work& second);
 // T-30..T-38 where the op lists agree. Llama with flash attention in a 16-bit type equals T-37; GPT with dropout and without flash
 // attention equals sbh(34 + 5as/h) plus the norms' mean and rstd, 16 bytes a token.
 Bytes layer_activation_bytes(const ModelShape& model, const BatchShape& batch, DType compute);
+// The same of one segment and what is wanted of it.
+Bytes segment_activation_bytes(const ModelShape& model, SegmentKind kind, const BatchShape& batch, DType compute,
+                               const WantedGradients& wanted);
 
 // Closed forms (Korthikanti et al., Megatron's estimator): activation_formulas.h. Optimizer, cast and fill work: optimizer_work.h.
 
@@ -90,8 +111,8 @@ const std::vector<ModelShape>& model_presets();
 ModelShape load_hf_config(const std::string& path);
 ModelShape parse_hf_config(std::string_view text, const std::string& file);
 
-// Training flops of one micro-batch (forward + twice that for backward, full attention, without recompute): the numerator of
-// MFU. GPT: 72 b s L h^2 (1 + s/(6h) + V/(12Lh)), specs/cost_models.md 9.
+// Training flops of one micro-batch (forward + twice that for backward, full attention, without recompute; of the backward what frozen
+// parameters leave of it): the numerator of MFU. GPT: 72 b s L h^2 (1 + s/(6h) + V/(12Lh)), specs/cost_models.md 9.
 Flops model_flops_per_micro_batch(const ModelShape& model, const BatchShape& batch);
 // Whether every count of this description (flops of the model, bytes of a segment, parameters times 32 bytes) stays below 2^61; the
 // functions above require it. For checking user input; all fields must be > 0.

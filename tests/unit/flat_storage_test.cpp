@@ -93,6 +93,28 @@ TEST(FlatStorage, PiecesOfTheSmallExampleOnThreeRanks) {  // BM-03
             (std::vector<Piece>{{"ff_in.w", 0, 234}, {"ff_in.b", 426, 400}, {"ff_out.w", 938, 40000}, {"ff_out.b", 41130, 100}}));
 }
 
+TEST(FlatStorage, BiasesTrainedAloneLieInAGroupOfTheirOwn) {  // B-F16; as BM-02 and BM-03, by hand
+  std::vector<StoredParameter> parameters = example_block(100, 400, DType::Fp16);
+  for (StoredParameter& parameter : parameters) parameter.requires_grad = parameter.name.ends_with(".b");
+  const std::vector<FlatGroup> groups = flat_groups(parameters);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_EQ(groups[0].key, "fp16_nograd") << "ln1.w comes first";
+  EXPECT_EQ(groups[1].key, "fp16_grad");
+  EXPECT_EQ(groups[0].offsets, (std::vector<std::int64_t>{0, 256, 10496, 20736, 30976, 41216, 41472, 81664}));
+  EXPECT_EQ(groups[1].offsets, (std::vector<std::int64_t>{0, 256, 512, 768, 1024, 1280, 1536, 2048}));
+  EXPECT_EQ(sharding_of(groups[0], 3).partition, 40619) << "of 121,856";
+  EXPECT_EQ(sharding_of(groups[0], 3).gathered, 121857);
+  EXPECT_EQ(sharding_of(groups[1], 3).partition, 768) << "of 2,304";
+  EXPECT_EQ(
+      pieces_of(groups[0], 3, 0),
+      (std::vector<Piece>{{"ln1.w", 0, 100}, {"q.w", 256, 10000}, {"k.w", 10496, 10000}, {"v.w", 20736, 10000}, {"out.w", 30976, 9643}}));
+  EXPECT_EQ(pieces_of(groups[0], 3, 1), (std::vector<Piece>{{"out.w", 0, 357}, {"ln2.w", 597, 100}, {"ff_in.w", 853, 39766}}));
+  EXPECT_EQ(pieces_of(groups[0], 3, 2), (std::vector<Piece>{{"ff_in.w", 0, 234}, {"ff_out.w", 426, 40000}}));
+  EXPECT_EQ(pieces_of(groups[1], 3, 0), (std::vector<Piece>{{"ln1.b", 0, 100}, {"q.b", 256, 100}, {"k.b", 512, 100}}));
+  EXPECT_EQ(pieces_of(groups[1], 3, 1), (std::vector<Piece>{{"v.b", 0, 100}, {"out.b", 256, 100}, {"ln2.b", 512, 100}}));
+  EXPECT_EQ(pieces_of(groups[1], 3, 2), (std::vector<Piece>{{"ff_in.b", 0, 400}, {"ff_out.b", 512, 100}}));
+}
+
 TEST(FlatStorage, PiecesTileEveryParameterOnceAndPaddingIsLessThanTheRanks) {
   for (const std::int64_t d : {1, 7, 100, 129})
     for (const DType dtype : {DType::Fp32, DType::Bf16})

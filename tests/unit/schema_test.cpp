@@ -65,7 +65,7 @@ TEST(Schema, ListsTheNamesOfTheTables) {
 bool is_combination(const std::string& code) {
   static const std::set<std::string> kCodes = {"PARTITION", "WARM-UP", "HEADS", "SEQUENCE", "SIZE",   "PRECISION",
                                                "COST",      "NODES",   "FILE",  "ORDER",    "SOURCE", "MESH",
-                                               "ZERO",      "RECOMPUTE", "CONFLICT", "PIPELINE"};
+                                               "ZERO",      "RECOMPUTE", "CONFLICT", "PIPELINE", "FROZEN"};
   return kCodes.contains(code);
 }
 
@@ -161,7 +161,7 @@ std::vector<Json> examples() {
   for (const char* name : {"gpt2_pp4", "llama3_8b_dp8"}) out.push_back(load(std::string(SOURCE_DIR "/scenarios/") + name + ".json"));
   out.push_back(Json::parse(R"({"$schema": "schema.json", "format": 1, "name": "all",
     "model": {"family": "llama", "layers": 8, "hidden": 512, "heads": 8, "kv_heads": 2, "head_size": 64, "ffn": 1408, "vocabulary": 1000, "positions": 4096,
-              "tied": false, "flash_attention": true, "dropout": 0.1},
+              "tied": false, "flash_attention": true, "dropout": 0.1, "frozen": ["embed*", "layers.0-3.*"]},
     "mesh": {"pp": 2, "dp": 1, "cp": 1, "ep": 1, "tp": 1, "order": ["pp", "dp"]},
     "batch": {"micro_batches": 2, "micro_batch_size": 1, "sequence_length": 128},
     "schedule": {"order": "1f1b", "p2p": "grouped", "layers_per_stage": [4, 4], "warm_up": [1, 0]},

@@ -40,7 +40,7 @@ TEST(StoreFiles, ForeignNewerAndBrokenFilesStayAsTheyAre) {
   std::ofstream(cut) << read_file(foreign).substr(0, 60);
   const std::pair<std::string, const char*> cases[] = {{foreign, "is not a steptwin database (application_id 0)"},
                                                        {wal, "is not a steptwin database"},
-                                                       {newer, "newer steptwin (schema 7); this one knows schema 1"},
+                                                       {newer, "newer steptwin (schema 7); this one knows schema 2"},
                                                        {text, "file is not a database"},
                                                        {cut, "malformed"}};
   for (const auto& [path, message] : cases) {
@@ -122,7 +122,7 @@ TEST(StoreFiles, WritesAheadOnALocalDisk) {
   EXPECT_EQ(store.warnings(), std::vector<std::string>{});
   EXPECT_EQ(Database(folder.file("a.db"), Database::Mode::ReadOnly).text("PRAGMA journal_mode"), "wal");
   EXPECT_EQ(Database(folder.file("a.db"), Database::Mode::ReadOnly).integer("PRAGMA application_id"), 1398036302);
-  EXPECT_EQ(Database(folder.file("a.db"), Database::Mode::ReadOnly).integer("PRAGMA user_version"), 1);
+  EXPECT_EQ(Database(folder.file("a.db"), Database::Mode::ReadOnly).integer("PRAGMA user_version"), kSchemaVersion);
 }
 
 TEST(StoreFiles, EmbeddedSchemaIsTheFile) { EXPECT_EQ(std::string(kSchemaSql[0].text), read_file(SOURCE_DIR "/traces/schema.sql")); }
@@ -204,13 +204,26 @@ TEST(Migration, StepsForwardOnceInOrder) {
   const std::string path = folder.file("a.db");
   { Store made = open_store(path); }
   Database database(path, Database::Mode::Create);
-  const Migration steps[] = {{1, "CREATE TABLE added(a)"}, {2, "INSERT INTO added VALUES(2)"}};
-  migrate(database, steps, 3);
-  migrate(database, steps, 3);
-  EXPECT_EQ(database.integer("PRAGMA user_version"), 3);
+  const Migration steps[] = {{kSchemaVersion, "CREATE TABLE added(a)"}, {kSchemaVersion + 1, "INSERT INTO added VALUES(2)"}};
+  migrate(database, steps, kSchemaVersion + 2);
+  migrate(database, steps, kSchemaVersion + 2);
+  EXPECT_EQ(database.integer("PRAGMA user_version"), kSchemaVersion + 2);
   EXPECT_EQ(database.integer("SELECT count(*) FROM added"), 1);
-  EXPECT_THAT(error_of([&] { migrate(database, steps, 5); }), HasSubstr("no way leads from there"));
-  EXPECT_EQ(database.integer("PRAGMA user_version"), 3);
+  EXPECT_THAT(error_of([&] { migrate(database, steps, kSchemaVersion + 4); }), HasSubstr("no way leads from there"));
+  EXPECT_EQ(database.integer("PRAGMA user_version"), kSchemaVersion + 2);
+}
+
+// The views of an older file become those of schema.sql.
+TEST(Migration, BringsSchema1UpToDate) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("a.db");
+  const auto view = [&] { return Database(path, Database::Mode::ReadOnly).text("SELECT sql FROM sqlite_schema WHERE name = 'comm_summary'"); };
+  { Store made = open_store(path); }
+  const std::string now = view();
+  Database(path, Database::Mode::Create).execute("DROP VIEW comm_summary; CREATE VIEW comm_summary AS SELECT 1; PRAGMA user_version = 1");
+  EXPECT_NE(view(), now);
+  { Store again = open_store(path); }
+  EXPECT_EQ(view(), now);
 }
 
 TEST(Migration, FailureLeavesTheOldVersion) {
@@ -218,9 +231,9 @@ TEST(Migration, FailureLeavesTheOldVersion) {
   const std::string path = folder.file("a.db");
   { Store made = open_store(path); }
   Database database(path, Database::Mode::Create);
-  const Migration steps[] = {{1, "CREATE TABLE added(a)"}, {2, "INSERT INTO nowhere VALUES(2)"}};
-  EXPECT_THROW(migrate(database, steps, 3), EnvironmentError);
-  EXPECT_EQ(database.integer("PRAGMA user_version"), 1);
+  const Migration steps[] = {{kSchemaVersion, "CREATE TABLE added(a)"}, {kSchemaVersion + 1, "INSERT INTO nowhere VALUES(2)"}};
+  EXPECT_THROW(migrate(database, steps, kSchemaVersion + 2), EnvironmentError);
+  EXPECT_EQ(database.integer("PRAGMA user_version"), kSchemaVersion);
   EXPECT_EQ(database.integer("SELECT count(*) FROM sqlite_schema WHERE name = 'added'"), 0);
 }
 
@@ -228,10 +241,10 @@ TEST(Migration, TwoProcessesAtOnce) {
   const TemporaryFolder folder;
   const std::string path = folder.file("a.db");
   { Store made = open_store(path); }
-  const Migration steps[] = {{1, "CREATE TABLE added(a)"}};
+  const Migration steps[] = {{kSchemaVersion, "CREATE TABLE added(a)"}};
   const auto work = [&] {
     Database database(path, Database::Mode::Create);
-    migrate(database, steps, 2);
+    migrate(database, steps, kSchemaVersion + 1);
     return 0;
   };
   std::vector<std::jthread> both;

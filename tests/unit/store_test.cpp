@@ -7,6 +7,7 @@
 #include <atomic>
 #include <filesystem>
 
+#include "schedule/ir/text.h"
 #include "tests/support/store_helpers.h"
 
 namespace steptwin {
@@ -63,6 +64,32 @@ TEST(Store, ViewsShowTheSample) {
             (std::vector<std::string>{"0 pp.bwd recv 2 2000 0 4", "0 pp.fwd send 2 2000 0 4"}));
   EXPECT_EQ(rows(store, "SELECT kind, phase, stage, n, min_ns, avg_ns, max_ns, sum_ns FROM op_stats WHERE phase = 'B' ORDER BY stage"),
             (std::vector<std::string>{"compute B 0 2 20 20.0 20 40", "compute B 1 2 20 20.0 20 40"}));
+}
+
+// Two gathers in one group, ready at 10: the first starts at 12, the other at 15, both end at 40. They wait 2 and move data for 28 ns.
+TEST(Store, CommunicationOfAGroupTakesItsTimeOnce) {
+  const TemporaryFolder folder;
+  Store store = open_store(folder.file("a.db"));
+  test::SampleRun run;
+  run.schedule = parse_schedule(R"(mesh dp 2
+comm c axes dp
+program p ranks all
+  lane n network
+  buffer x 8B resident
+  buffer y 16B
+  buffer z 16B
+  0 gather on c read x write y lane n group 0
+  1 gather on c read x write z lane n group 0
+)",
+                                "t");
+  run.digest = "of two gathers";
+  run.trace.stand_in = {RankId(0), RankId(0)};
+  run.trace.simulated = {RankId(0)};
+  run.trace.spans = {{0, RankId(0), OpId(0), at_ns(9), at_ns(10), at_ns(12), at_ns(40)},
+                     {0, RankId(0), OpId(1), at_ns(9), at_ns(10), at_ns(15), at_ns(40)}};
+  store_run(store, run);
+  EXPECT_EQ(rows(store, "SELECT rank, communicator, kind, n, bytes, wait_ns, transfer_ns FROM comm_summary"),
+            (std::vector<std::string>{"0 c gather 2 32 2 28", "1 c gather 2 32 2 28"}));
 }
 
 // The columns that DESIGN and the issue promise, by name.

@@ -44,6 +44,42 @@ TEST(ZeroProgram, LoadLaneOfTheThreeForms) {  // BM-06
   EXPECT_EQ(load_program(compiled(c)), "AG0 AG1 AG2 | AG2 Z2 RS2 AG1 Z1 RS1 AG0 Z0 RS0");
 }
 
+TEST(ZeroProgram, LoadLaneWithFrozenParameters) {  // B-F16: no gradient buffer, no reduction; without a backward not entered
+  const auto program = [](const char* frozen, Case c = {}) {
+    const Schedule s = compiled(c, {{"model.frozen", frozen}});
+    EXPECT_EQ(problems_of(s), "");
+    return load_program(s);
+  };
+  EXPECT_EQ(program(R"(["layers.0.*"])"), "AG0 AG1 AG2 | AG2 Z2 AG1 Z1 RS2 AG0 RS1") << "passed through, to the embedding";
+  EXPECT_EQ(program(R"(["layers.1.*"])"), "AG0 AG1 AG2 | AG2 Z2 AG1 RS2 AG0 Z0 RS0");
+  EXPECT_EQ(program(R"(["layers.2.*"])"), "AG0 AG1 AG2 | AG2 AG1 Z1 AG0 Z0 RS1 RS0");
+  EXPECT_EQ(program(R"(["embed*", "layers.0.*"])"), "AG0 AG1 AG2 | AG2 Z2 AG1 Z1 RS2 RS1");
+  EXPECT_EQ(program(R"(["embed*", "layers.0-1.*"])"), "AG0 AG1 AG2 | AG2 Z2 RS2");
+  EXPECT_EQ(program(R"(["embed*", "layers.*"])"), "AG0 AG1 AG2 |");
+  EXPECT_EQ(program(R"(["layers.*.weight"])"),  // two groups a block, one NCCL group
+            "AG0 AG0 AG1 AG1 AG2 AG2 | AG2 AG2 Z2 AG1 AG1 Z1 RS2 AG0 AG0 Z0 RS1 RS0");
+  Case kept;
+  kept.zero = R"("level": 3, "ends": "whole", "reshard": false)";
+  kept.micro_batches = 2;  // a block without a backward is not kept for one
+  kept.recompute = "none";
+  EXPECT_EQ(program(R"(["embed*", "layers.0-1.*"])", kept), "AG0 AG1 AG2 | Z2 RS2 AG0 AG1 AG2 | Z2 RS2");
+}
+
+TEST(ZeroTraffic, OnlyTrainedGroupsAreReduced) {  // W = 3; a layer of hidden 60 at steps of 512 bytes
+  Case c;
+  c.dp = 3;
+  const Schedule s = compiled(c, {{"model.frozen", R"(["layers.*.weight"])"}});
+  std::int64_t gathered = 0, reduced = 0;
+  for (const Op& op : s.ops_of(s.programs[0])) {
+    if (const auto* gather = std::get_if<AllGather>(&op.body)) gathered += gather->bytes.value;
+    if (const auto* reduce = std::get_if<ReduceScatter>(&op.body)) reduced += reduce->bytes.value;
+  }
+  // Weights: 60 -> 256, 180 x 60 = 10800 -> 11008, 3600 -> 3840, 60 -> 256, 14400 -> 14592 twice: 44544 elements, of three ranks 44544.
+  // Biases: six of at most 256 elements: 1536.
+  EXPECT_EQ(gathered, 3 * 2 * 2 * (44544 + 1536)) << "three layers, forward and backward, bf16";
+  EXPECT_EQ(reduced, 3 * 4 * 1536) << "fp32";
+}
+
 // Section 7: a re-forwarded block enters without gradients; the reduction behind it comes after its gather.
 TEST(ZeroProgram, LoadLaneOfTheSqrtList) {
   Case c;
@@ -117,6 +153,9 @@ TEST(ZeroProgram, HostWaitsForTheRecordBefore) {  // BM-06; the embedding and th
   c.layers = 4;
   EXPECT_EQ(host_waits(compiled(c)),
             (std::vector<std::string>{"AG1 < embed", "AG2 < F0", "AG3 < F1", "AG3 < F2", "AG2 < head", "AG1 < RS3", "AG0 < RS2"}));
+  EXPECT_EQ(
+      host_waits(compiled(c, {{"model.frozen", R"(["layers.2.*"])"}})),  // leaves nothing: its enter's record of the compute lane stands
+      (std::vector<std::string>{"AG1 < embed", "AG2 < F0", "AG3 < F1", "AG3 < F2", "AG2 < head", "AG1 < RS3", "AG0 < FB2"}));
   c.zero = R"("level": 3, "ends": "whole", "form": "block")";  // no record at exit: one block further
   EXPECT_EQ(host_waits(compiled(c)),
             (std::vector<std::string>{"AG1 < embed", "AG2 < F0", "AG3 < F1", "AG3 < F2", "AG2 < head", "AG1 < FB3", "AG0 < FB2"}));
