@@ -18,17 +18,17 @@ namespace {
 struct SaveCase {
   const char* zero;
   int pp = 1, dp = 1;
-  const char *compute = "fp32", *tied = "true", *pipeline = "{}";
+  const char *compute = "fp32", *tied = "true", *pipeline = "{}", *model = "\"dropout\": 0";
 };
 void PrintTo(const SaveCase& c, std::ostream* out) {
-  *out << fmt::format("zero {} pp{} dp{} {} tied {} pipeline {}", c.zero, c.pp, c.dp, c.compute, c.tied, c.pipeline);
+  *out << fmt::format("zero {} pp{} dp{} {} tied {} pipeline {} {}", c.zero, c.pp, c.dp, c.compute, c.tied, c.pipeline, c.model);
 }
 
 Scenario scenario_of(const SaveCase& c) {
   return parse_scenario(fmt::format(R"({{"format": 1, "model": {{"family": "gpt", "positions": 32, "layers": 4, "hidden": 60, "heads": 4, "vocabulary": 97,
- "tied": {}}}, "mesh": {{"pp": {}, "dp": {}}}, "batch": {{"micro_batches": 1, "micro_batch_size": 2, "sequence_length": 16}}, "zero": {}, "pipeline": {},
+ "tied": {}, {}}}, "mesh": {{"pp": {}, "dp": {}}}, "batch": {{"micro_batches": 1, "micro_batch_size": 2, "sequence_length": 16}}, "zero": {}, "pipeline": {},
  "precision": {{"compute": "{}"}}, "run": {{"task": "save"}}, "machine": {{"preset": "cpu"}}}})",
-                                    c.tied, c.pp, c.dp, c.zero, c.pipeline, c.compute),
+                                    c.tied, c.model, c.pp, c.dp, c.zero, c.pipeline, c.compute),
                         "save.json");
 }
 
@@ -100,7 +100,8 @@ TEST_P(Save, LeavesTheInitialParametersInHostMemory) {
     }
 }
 
-constexpr const char *kLevel3 = R"({"level": 3})", *kBmtrain = R"({"form": "bmtrain"})";
+constexpr const char *kLevel3 = R"({"level": 3})", *kBmtrain = R"({"form": "bmtrain"})",
+                     *kFrozen = R"("frozen": ["layers.*.attn.*", "embed.position.weight"])", *kShared = R"("layers_per_block": 2)";
 INSTANTIATE_TEST_SUITE_P(
     all, Save,
     testing::Values(SaveCase{R"({"level": 0})"}, SaveCase{R"({"level": 0})", 4, 2, "bf16"}, SaveCase{R"({"level": 0})", 2, 1, "fp32", "false"},
@@ -110,7 +111,10 @@ INSTANTIATE_TEST_SUITE_P(
                     SaveCase{R"({"level": 3, "form": "fsdp"})", 1, 3},
                     SaveCase{R"({"level": 3, "form": "deepspeed", "param_persistence_threshold": 100})", 2, 3, "bf16"},
                     SaveCase{kLevel3, 2, 2, "bf16", "true", kBmtrain}, SaveCase{kLevel3, 4, 3, "fp32", "false", kBmtrain},
-                    SaveCase{R"({"level": 3, "ends": "whole"})", 2, 2, "fp32", "true", kBmtrain}),
+                    SaveCase{R"({"level": 3, "ends": "whole"})", 2, 2, "fp32", "true", kBmtrain},
+                    SaveCase{kLevel3, 2, 3, "bf16", "true", "{}", kFrozen}, SaveCase{R"({"level": 0})", 2, 1, "fp32", "true", "{}", kFrozen},
+                    SaveCase{R"({"level": 2})", 2, 2, "bf16", "true", kBmtrain, kFrozen},
+                    SaveCase{kLevel3, 2, 3, "bf16", "true", "{}", kShared}, SaveCase{R"({"level": 1})", 2, 2, "fp32", "true", kBmtrain, kShared}),
     [](const auto& c) { return fmt::format("case{}", c.index); });
 
 }  // namespace
