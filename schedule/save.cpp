@@ -199,7 +199,8 @@ class SaveProgram {
   BufferId make_saved(const SavedUnit& unit) {
     const Layout layout = saved_layout(unit, type());
     const TensorSpec& last = layout.tensors.back();
-    const BufferId saved = emit_.resident(layout.name, Category::GatheredParam, last.offset + last.bytes(), emit_.builder().layout(layout), Space::Pageable);
+    const BufferId saved =
+        emit_.resident(layout.name, Category::GatheredParam, last.offset + last.bytes(), emit_.builder().layout(layout), Space::Pageable);
     emit_.builder().make_lazy(saved);
     return saved;
   }

@@ -25,17 +25,20 @@ void PrintTo(const SaveCase& c, std::ostream* out) {
 }
 
 Scenario scenario_of(const SaveCase& c) {
-  return parse_scenario(fmt::format(R"({{"format": 1, "model": {{"family": "gpt", "positions": 32, "layers": 4, "hidden": 60, "heads": 4, "vocabulary": 97,
- "tied": {}, {}}}, "mesh": {{"pp": {}, "dp": {}}}, "batch": {{"micro_batches": 1, "micro_batch_size": 2, "sequence_length": 16}}, "zero": {}, "pipeline": {},
+  return parse_scenario(
+      fmt::format(R"({{"format": 1, "model": {{"family": "gpt", "positions": 32, "layers": 4, "hidden": 60, "heads": 4, "vocabulary": 97,
+ "tied": {}, {}}}, "mesh": {{"pp": {}, "dp": {}}}, "batch": {{"micro_batches": 1, "micro_batch_size": 2, "sequence_length": 16}},
+ "zero": {}, "pipeline": {},
  "precision": {{"compute": "{}"}}, "run": {{"task": "save"}}, "machine": {{"preset": "cpu"}}}})",
-                                    c.tied, c.model, c.pp, c.dp, c.zero, c.pipeline, c.compute),
-                        "save.json");
+                  c.tied, c.model, c.pp, c.dp, c.zero, c.pipeline, c.compute),
+      "save.json");
 }
 
 class Save : public testing::TestWithParam<SaveCase> {};
 
 // Compares what a rank has in its saved buffers; the names of the tensors.
-std::set<std::string> expect_initial_values(const Schedule& schedule, const Program& program, const RankMemory& memory, std::uint64_t seed) {
+std::set<std::string> expect_initial_values(const Schedule& schedule, const Program& program, const RankMemory& memory,
+                                            std::uint64_t seed) {
   std::set<std::string> names;
   for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
@@ -104,17 +107,19 @@ constexpr const char *kLevel3 = R"({"level": 3})", *kBmtrain = R"({"form": "bmtr
                      *kFrozen = R"("frozen": ["layers.*.attn.*", "embed.position.weight"])", *kShared = R"("layers_per_block": 2)";
 INSTANTIATE_TEST_SUITE_P(
     all, Save,
-    testing::Values(SaveCase{R"({"level": 0})"}, SaveCase{R"({"level": 0})", 4, 2, "bf16"}, SaveCase{R"({"level": 0})", 2, 1, "fp32", "false"},
-                    SaveCase{R"({"level": 1})", 2, 3}, SaveCase{R"({"level": 2})", 1, 2, "fp16"}, SaveCase{kLevel3, 1, 3, "bf16"},
-                    SaveCase{kLevel3, 2, 2}, SaveCase{kLevel3, 2, 3, "bf16", "false"}, SaveCase{kLevel3, 4, 1},
-                    SaveCase{R"({"level": 3, "ends": "whole"})", 2, 2}, SaveCase{R"({"level": 3, "shard_ranks": 2})", 1, 4, "bf16"},
-                    SaveCase{R"({"level": 3, "form": "fsdp"})", 1, 3},
+    testing::Values(SaveCase{R"({"level": 0})"}, SaveCase{R"({"level": 0})", 4, 2, "bf16"},
+                    SaveCase{R"({"level": 0})", 2, 1, "fp32", "false"}, SaveCase{R"({"level": 1})", 2, 3},
+                    SaveCase{R"({"level": 2})", 1, 2, "fp16"}, SaveCase{kLevel3, 1, 3, "bf16"}, SaveCase{kLevel3, 2, 2},
+                    SaveCase{kLevel3, 2, 3, "bf16", "false"}, SaveCase{kLevel3, 4, 1}, SaveCase{R"({"level": 3, "ends": "whole"})", 2, 2},
+                    SaveCase{R"({"level": 3, "shard_ranks": 2})", 1, 4, "bf16"}, SaveCase{R"({"level": 3, "form": "fsdp"})", 1, 3},
                     SaveCase{R"({"level": 3, "form": "deepspeed", "param_persistence_threshold": 100})", 2, 3, "bf16"},
                     SaveCase{kLevel3, 2, 2, "bf16", "true", kBmtrain}, SaveCase{kLevel3, 4, 3, "fp32", "false", kBmtrain},
                     SaveCase{R"({"level": 3, "ends": "whole"})", 2, 2, "fp32", "true", kBmtrain},
-                    SaveCase{kLevel3, 2, 3, "bf16", "true", "{}", kFrozen}, SaveCase{R"({"level": 0})", 2, 1, "fp32", "true", "{}", kFrozen},
+                    SaveCase{kLevel3, 2, 3, "bf16", "true", "{}", kFrozen},
+                    SaveCase{R"({"level": 0})", 2, 1, "fp32", "true", "{}", kFrozen},
                     SaveCase{R"({"level": 2})", 2, 2, "bf16", "true", kBmtrain, kFrozen},
-                    SaveCase{kLevel3, 2, 3, "bf16", "true", "{}", kShared}, SaveCase{R"({"level": 1})", 2, 2, "fp32", "true", kBmtrain, kShared}),
+                    SaveCase{kLevel3, 2, 3, "bf16", "true", "{}", kShared},
+                    SaveCase{R"({"level": 1})", 2, 2, "fp32", "true", kBmtrain, kShared}),
     [](const auto& c) { return fmt::format("case{}", c.index); });
 
 }  // namespace

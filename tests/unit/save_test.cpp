@@ -85,11 +85,12 @@ TEST(SaveProgram, OfTwoStagesWithTwoReplicasByHand) {
   const Schedule s = save_of(c);  // tied: the last stage's copy of the table is not saved again
   ASSERT_EQ(s.programs.size(), 4u);
   EXPECT_EQ(words_of(s, program(s, "pp0dp0")),
-            "AG embed.token.weight D embed.token.weight AG embed.position.weight D embed.position.weight AG layers.0 " + each_of_layer(0, {"D"}) +
-                each_of_layer(1, {"R", "D"}) + "R head.norm.weight D head.norm.weight R head.norm.bias D head.norm.bias ");
+            "AG embed.token.weight D embed.token.weight AG embed.position.weight D embed.position.weight AG layers.0 " +
+                each_of_layer(0, {"D"}) + each_of_layer(1, {"R", "D"}) +
+                "R head.norm.weight D head.norm.weight R head.norm.bias D head.norm.bias ");
   EXPECT_EQ(words_of(s, program(s, "pp0dp1")), "AG embed.token.weight AG embed.position.weight AG layers.0 ");
-  EXPECT_EQ(words_of(s, program(s, "pp1dp0")), "AG layers.1 " + each_of_layer(1, {"S"}) +
-                                                   "W AG head.norm.weight S head.norm.weight W AG head.norm.bias S head.norm.bias W ");
+  EXPECT_EQ(words_of(s, program(s, "pp1dp0")),
+            "AG layers.1 " + each_of_layer(1, {"S"}) + "W AG head.norm.weight S head.norm.weight W AG head.norm.bias S head.norm.bias W ");
   EXPECT_EQ(words_of(s, program(s, "pp1dp1")), "AG layers.1 AG head.norm.weight AG head.norm.bias ");
   EXPECT_EQ(program(s, "pp0dp1").ranks, std::vector<RankId>{RankId(1)});
   EXPECT_EQ(program(s, "pp1dp0").ranks, std::vector<RankId>{RankId(2)});
@@ -118,9 +119,11 @@ TEST(SaveProgram, OfTheFormBmtrain) {
   const std::string ends = "AG embed.token.weight AG embed.position.weight ";
   const Schedule s = save_of(c, form);
   EXPECT_EQ(words_of(s, program(s, "pp0dp0")),
-            "AG embed.token.weight D embed.token.weight AG embed.position.weight D embed.position.weight AG layers.0 " + each_of_layer(0, {"D"}) +
-                each_of_layer(1, {"R", "D"}) + "AG head.norm.weight D head.norm.weight AG head.norm.bias D head.norm.bias ");
-  EXPECT_EQ(words_of(s, program(s, "pp1dp0")), ends + "AG layers.1 " + each_of_layer(1, {"S"}) + "W AG head.norm.weight AG head.norm.bias ");
+            "AG embed.token.weight D embed.token.weight AG embed.position.weight D embed.position.weight AG layers.0 " +
+                each_of_layer(0, {"D"}) + each_of_layer(1, {"R", "D"}) +
+                "AG head.norm.weight D head.norm.weight AG head.norm.bias D head.norm.bias ");
+  EXPECT_EQ(words_of(s, program(s, "pp1dp0")),
+            ends + "AG layers.1 " + each_of_layer(1, {"S"}) + "W AG head.norm.weight AG head.norm.bias ");
   EXPECT_EQ(words_of(s, program(s, "pp1dp1")), ends + "AG layers.1 AG head.norm.weight AG head.norm.bias ");
   c.zero = R"("level": 3, "ends": "whole")";
   const Schedule whole = save_of(c, form);
@@ -137,8 +140,13 @@ struct Combination {
 
 std::vector<Combination> combinations() {
   std::vector<Combination> all;
-  const char* const kZero[] = {R"("level": 0)", R"("level": 1)", R"("level": 2)", R"("level": 3)", R"("level": 3, "ends": "whole")",
-                               R"("level": 3, "shard_ranks": 1)", R"("level": 3, "form": "fsdp")",
+  const char* const kZero[] = {R"("level": 0)",
+                               R"("level": 1)",
+                               R"("level": 2)",
+                               R"("level": 3)",
+                               R"("level": 3, "ends": "whole")",
+                               R"("level": 3, "shard_ranks": 1)",
+                               R"("level": 3, "form": "fsdp")",
                                R"("level": 3, "form": "deepspeed", "param_persistence_threshold": 100)"};
   for (const char* zero : kZero)
     for (const int pp : {1, 2, 4})
@@ -169,8 +177,12 @@ Bytes model_bytes(const Case& c, const std::vector<Override>& more) {
   std::vector<Override> of_model;
   for (const Override& o : more)
     if (o.path.starts_with("model.")) of_model.push_back(o);
-  const ModelShape model = parse_scenario(fmt::format(R"({{"format": 1, "model": {{"family": "gpt", "positions": 32, "layers": {}, "hidden": 60, "heads": 4,
-    "vocabulary": 97, "tied": {}}}, "batch": {{"micro_batches": 1, "sequence_length": 16}}, "machine": {{"preset": "cpu"}}}})", c.layers, c.tied), "m.json", of_model).model;
+  const ModelShape model =
+      parse_scenario(fmt::format(R"({{"format": 1, "model": {{"family": "gpt", "positions": 32, "layers": {}, "hidden": 60, "heads": 4,
+    "vocabulary": 97, "tied": {}}}, "batch": {{"micro_batches": 1, "sequence_length": 16}}, "machine": {{"preset": "cpu"}}}})",
+                                 c.layers, c.tied),
+                     "m.json", of_model)
+          .model;
   return Bytes(parameter_count(model) * size_of(DType::Bf16));
 }
 
@@ -250,7 +262,8 @@ TEST(SaveMemory, StandsBesideTheStateOfAStep) {
   const Schedule save = save_of(c), step = test::compiled(c);
   for (const char* stage : {"pp0", "pp1"})
     for (const char* replica : {"dp0", "dp1"})
-      EXPECT_EQ(resident_bytes(program(save, std::string(stage) + replica), Space::Device), resident_bytes(program(step, stage), Space::Device));
+      EXPECT_EQ(resident_bytes(program(save, std::string(stage) + replica), Space::Device),
+                resident_bytes(program(step, stage), Space::Device));
 }
 
 // ---- time ------------------------------------------------------------------------------------------------------------------
@@ -287,8 +300,8 @@ TEST(SaveTime, OfOneStageIsTheSumOfItsGathersAndCopies) {
     }
 }
 
-// Behind the first stage's sum: every later parameter's message and copy, and of the gather of a stage's next unit what the copy of the parameter
-// sent last does not hide. A stage's first gather is hidden: it begins with the save.
+// Behind the first stage's sum: every later parameter's message and copy, and of the gather of a stage's next unit what the copy of the
+// parameter sent last does not hide. A stage's first gather is hidden: it begins with the save.
 TEST(SaveTime, OfAPipelineIsTheSumLessTheGathersThatCopiesHide) {
   for (const int pp : {2, 4})
     for (const char* zero : {R"("level": 0)", R"("level": 3)"}) {
