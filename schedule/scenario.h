@@ -34,6 +34,7 @@ enum class OptimizerKind : std::uint8_t { Adam, None };
 // a communicator of their own, as FSDP2's queues.
 enum class ZeroForm : std::uint8_t { List, Block, Fsdp };
 enum class ZeroReduce : std::uint8_t { MicroBatch, Step };  // of gradients: after every micro-batch's backward, or after the last one's
+enum class ZeroEnter : std::uint8_t { MicroBatch, Step };  // of blocks at level 3: Step is BMTrain's 1F1B branch (mechanisms/zero.cpp)
 enum class ZeroEnds : std::uint8_t { Sharded, Whole };      // embedding, final norm and head
 struct ZeroOptions {
   int level = 0;                   // 1: optimizer states; 2: and gradients; 3: and parameters
@@ -41,6 +42,7 @@ struct ZeroOptions {
   bool reshard = true;             // level 3: drop gathered parameters after forward; false = BMTrain's ZeRO-2
   std::int64_t prefetch = 1;       // blocks that the host lets run ahead; 0: no limit
   ZeroReduce reduce = ZeroReduce::MicroBatch;
+  ZeroEnter enter = ZeroEnter::MicroBatch;
   ZeroEnds ends = ZeroEnds::Sharded;
   std::int64_t shard_ranks = 0;    // hybrid: shards span so many ranks and are replicated over the rest of dp; 0 = all of dp
   bool operator==(const ZeroOptions&) const = default;

@@ -29,7 +29,7 @@ const std::vector<ScenarioSection>& scenario_sections() {
       {"precision", {"compute", "master", "gradient", "reduce"}},
       {"schedule", {"order", "csv", "p2p", "metadata", "layers_per_stage", "warm_up", "backward"}},
       {"pipeline", {"form", "micro_batches"}},
-      {"zero", {"level", "form", "reshard", "prefetch", "reduce", "ends", "shard_ranks"}},
+      {"zero", {"level", "form", "reshard", "prefetch", "reduce", "enter", "ends", "shard_ranks"}},
       {"recompute", {"mode", "every", "hidden_states"}},
       {"optimizer", {"kind", "offload", "clip", "overflow_check", "loss_scale", "loss_scale_factor", "loss_scale_steps"}},
       {"data_parallel", {"reduce", "bucket_mib"}},

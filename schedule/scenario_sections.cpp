@@ -197,11 +197,12 @@ void read_zero(ScenarioReading& r) {
   zero.prefetch = o.integer("prefetch", {0, 1024}).value_or(1);
   const bool step = o.choice("reduce", {"micro_batch", "step"}).value_or(zero.level == 1 ? 1 : 0) == 1;
   zero.reduce = step ? ZeroReduce::Step : ZeroReduce::MicroBatch;
+  zero.enter = o.choice("enter", {"micro_batch", "step"}).value_or(0) == 1 ? ZeroEnter::Step : ZeroEnter::MicroBatch;
   zero.ends = o.choice("ends", {"sharded", "whole"}).value_or(0) == 1 ? ZeroEnds::Whole : ZeroEnds::Sharded;
   zero.shard_ranks = o.integer("shard_ranks", {1, kMaxAxis}).value_or(0);
   refuse_zero_keys(r, o, 1, {"reduce", "ends", "shard_ranks"});
   refuse_zero_keys(r, o, 2, {"form", "prefetch"});
-  refuse_zero_keys(r, o, 3, {"reshard"});
+  refuse_zero_keys(r, o, 3, {"reshard", "enter"});
 }
 
 void read_optimizer(ScenarioReading& r) {

@@ -18,6 +18,8 @@
 // Where embedding and head stand on every rank of a pipeline (form bmtrain), they are sharded over all ranks, on communicator zero.ends.
 // There the micro-batches of a batch share one enter, one gather and one reduction of a block: an enter with the first of them in each
 // direction, a leave with the last one's backward.
+// enter step: a block enters once a step, with its first forward: gathered, its gradient buffers open (BMTrain's 1F1B branch, specs/bmtrain.md
+// 11). It leaves with its last backward; in between it keeps both. Stand-alone parameters do as ever.
 // Levels 1 and 2 keep whole parameters: nothing is gathered, but the optimizer's shards are all-gathered behind each step of a unit.
 // The first optimizer op waits for the last reduction, as BMTrain's `backward` does.
 // Hybrid sharding: the shards' sums are added over the replicas (communicator zero.replicas) with the step's last reduction.
@@ -124,6 +126,7 @@ class Zero : public Mechanism {
     bool reduced = false;             // the shard holds an earlier sum of this step
   };
 
+  bool once(const ZeroUnit& unit) const { return options_.enter == ZeroEnter::Step && !unit.stand_alone(); }
   const Domain& domain(const ZeroUnit& unit) const { return unit.stand_alone() ? ends_ : blocks_; }
 
   static Label label_of(const ZeroUnit& unit, Phase phase, const Visit& visit, const ProgramContext& program) {
@@ -162,7 +165,7 @@ class Zero : public Mechanism {
     const std::size_t shared = shared_unit(use, program);
     for (const std::size_t unit : {use.unit, shared}) {
       if (gathers) gather(unit, use, visit, program);
-      if (backward) open_gradients(unit, visit, program);
+      if (backward || (use.enters && once(units_[unit]))) open_gradients(unit, visit, program);
     }
     if (pending_ != nullptr && !units_[use.unit].stand_alone()) leave_list(visit, program);
     if (backward && options_.form == ZeroForm::Fsdp && reductions_[0].valid()) program.emit.next_follows(reductions_[0], reduce_lane_);
@@ -240,7 +243,7 @@ class Zero : public Mechanism {
     const bool holds = unit.stand_alone() || !options_.reshard;
     if (holds && use.kind == ZeroUse::Kind::Forward) ++state.held;
     if (holds && use.kind == ZeroUse::Kind::Backward) --state.held;
-    if (options_.level < 3 || state.held > 0) return;
+    if (options_.level < 3 || state.held > 0 || (once(unit) && !use.leaves)) return;
     state.gathered.clear();
     each_home(unit, program, [](SegmentHome& home) { home.param.clear(); });
   }

@@ -48,6 +48,12 @@ void expect_every_op_matched(const Rehearsal& prediction, const ExecutionResult&
 void expect_predicted_memory(const Rehearsal& prediction, const ExecutionResult& run);
 // Data-parallel replicas and both copies of a tied table hold the same bits.
 void expect_equal_copies(const Rehearsal& prediction, const ExecutionResult& run);
+// All four.
+void expect_as_predicted(const Rehearsal& prediction, const ExecutionResult& run, std::uint32_t steps);
+// Gradients of all tensors, losses and hidden states are the plain model's (exec/gradient_check.h).
+void expect_plain_results(const Rehearsal& prediction, const ExecutionResult& run, const ExecutionResult& plain);
+// As close to the plain model in fp32 as the plain model of a case in 16 bits is; `c` is that case.
+void expect_close_to_fp32(const Rehearsal& prediction, const ExecutionResult& run, const ExecutionCase& c, std::uint32_t steps);
 // Losses, gradients and every rank's parameters are bitwise equal.
 void expect_same_bits(const ExecutionResult& a, const ExecutionResult& b);
 

@@ -31,12 +31,8 @@ class Dropout : public testing::TestWithParam<ExecutionCase> {};
 TEST_P(Dropout, gives_the_plain_model_s_gradients_and_losses_with_the_same_masks) {
   const Rehearsal prediction = prepared(GetParam(), kSteps);
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
-  const GradientCheck check = check_against_plain(prediction.schedule, run, plain_run(GetParam(), kSteps));
-  EXPECT_TRUE(check.holds) << check.problem;
-  expect_order(prediction, run, kSteps);
-  expect_every_op_matched(prediction, run, kSteps);
-  expect_predicted_memory(prediction, run);
-  expect_equal_copies(prediction, run);
+  expect_plain_results(prediction, run, plain_run(GetParam(), kSteps));
+  expect_as_predicted(prediction, run, kSteps);
   expect_same_bits(run, backend().run(prediction.schedule, execute_options(kSteps, ExecutionMode::Threads)));
 }
 
@@ -58,8 +54,7 @@ TEST(DropoutSplits, draw_the_same_masks_for_the_same_samples) {
     const ExecutionCase c = dropped("gpt", kFull, 1, dp, micro_batches);
     const Rehearsal prediction = prepared(c, kSteps);
     const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
-    const GradientCheck check = check_against_plain(prediction.schedule, run, one);
-    EXPECT_TRUE(check.holds) << check.problem;
+    expect_plain_results(prediction, run, one);
   }
 }
 

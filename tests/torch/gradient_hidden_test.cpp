@@ -28,11 +28,8 @@ TEST_P(Hidden, figures_equal_the_plain_model_s) {
   ASSERT_EQ(run.hidden.size(), 4u);
   for (const auto& [name, figures] : run.hidden)
     EXPECT_EQ(figures.size(), 4u * static_cast<std::size_t>(GetParam().dp * GetParam().micro_batches)) << name;
-  const GradientCheck check = check_against_plain(prediction.schedule, run, plain);
-  EXPECT_TRUE(check.holds) << check.problem;
-  expect_order(prediction, run, 2);
-  expect_every_op_matched(prediction, run, 2);
-  expect_predicted_memory(prediction, run);
+  expect_plain_results(prediction, run, plain);
+  expect_as_predicted(prediction, run, 2);
 }
 
 TEST_P(Hidden, inspection_changes_no_bit_of_the_training) {

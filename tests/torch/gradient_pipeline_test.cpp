@@ -71,15 +71,10 @@ class PipelineGradients : public testing::TestWithParam<PipelineCase> {};
 TEST_P(PipelineGradients, and_twenty_losses_equal_the_plain_model_s_in_the_predicted_order_and_memory) {
   const Rehearsal prediction = prepared(GetParam().execution, kSteps);
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
-  const GradientCheck check = check_against_plain(prediction.schedule, run, plain_run(GetParam().plain, kSteps));
-  EXPECT_TRUE(check.holds) << check.problem;
+  expect_plain_results(prediction, run, plain_run(GetParam().plain, kSteps));
   EXPECT_EQ(run.losses.size(), kSteps);
-  EXPECT_EQ(check.tensors, run.gradients.size());
   EXPECT_LT(run.losses.back(), run.losses.front());
-  expect_order(prediction, run, kSteps);
-  expect_every_op_matched(prediction, run, kSteps);
-  expect_predicted_memory(prediction, run);
-  expect_equal_copies(prediction, run);
+  expect_as_predicted(prediction, run, kSteps);
 }
 
 std::string case_name(const testing::TestParamInfo<PipelineCase>& info) { return info.param.name; }
@@ -92,8 +87,7 @@ TEST_P(PipelineModes, give_the_same_bits_with_threads) {
   const ExecutionResult first = backend().run(prediction.schedule, execute_options(3));
   const ExecutionResult threads = backend().run(prediction.schedule, execute_options(3, ExecutionMode::Threads));
   expect_same_bits(first, threads);
-  expect_order(prediction, threads, 3);
-  expect_predicted_memory(prediction, threads);
+  expect_as_predicted(prediction, threads, 3);
 }
 INSTANTIATE_TEST_SUITE_P(some, PipelineModes,
                          testing::Values(make(0, 2, 2, 4, 3, "ascending"), make(1, 3, 1, 2, 1, "descending"),
@@ -115,13 +109,11 @@ TEST(PipelineData, a_wrong_batch_would_be_found_out) {
 // bf16 with fp32 gradients: as close to fp32 as the plain model in bf16.
 TEST(PipelineBf16, is_as_close_to_fp32_as_the_plain_model_in_bf16) {
   PipelineCase c = make(0, 2, 2, 4, 3, "ascending");
-  ExecutionCase wide = c.plain;
   c.execution.compute = c.plain.compute = "bf16";
   const Rehearsal prediction = prepared(c.execution, 2);
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(2));
-  const GradientCheck check = check_against_plain_16bit(prediction.schedule, run, plain_run(c.plain, 2), plain_run(wide, 2));
-  EXPECT_TRUE(check.holds) << check.problem;
-  expect_predicted_memory(prediction, run);
+  expect_close_to_fp32(prediction, run, c.plain, 2);
+  expect_as_predicted(prediction, run, 2);
 }
 
 }  // namespace

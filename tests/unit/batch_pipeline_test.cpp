@@ -18,7 +18,9 @@ namespace steptwin {
 namespace {
 
 using test::compiled;
-using test::load_name;
+using test::name_of_op;
+using test::on;
+using test::program_text;
 using test::simulated;
 using Case = test::ZeroCase;
 
@@ -43,36 +45,6 @@ Schedule compiled(const Pipeline& p) {
 }
 
 std::int64_t hidden_of_the_pipeline(const Pipeline& p) { return p.samples * p.pp * kSequence * kHidden * 2; }  // H: bf16
-
-bool on(const Schedule& s, const Op& op, const char* comm) {
-  const CommId id = comm_of(op.body);
-  return id.valid() && s.communicators[id.value].name == comm;
-}
-
-// What BM-10 names of an op; empty for the others. F and FB stand where the layer's last op does.
-std::string name_of_op(const Schedule& s, const Op& op) {
-  const std::string load = load_name(s, op), segment(s.name(op.label.segment));
-  const bool forward = op.label.phase == Phase::Forward;
-  if (!load.empty()) return load;
-  if (std::holds_alternative<Send>(op.body)) return fmt::format("S{}>", op.label.micro_batch);
-  if (std::holds_alternative<Recv>(op.body)) return fmt::format("<R{}", op.label.micro_batch);
-  if (const auto* broadcast = std::get_if<Broadcast>(&op.body)) return fmt::format("BC{}", broadcast->root.value);
-  if (on(s, op, "pp.batch")) return forward ? "AGhidden" : "AGgradient";
-  if (!std::holds_alternative<Compute>(op.body)) return {};
-  if (segment == "embed" || segment == "head") return segment + (forward ? "" : "'");
-  if (forward && segment == "mlp") return fmt::format("F{}", op.label.micro_batch);
-  return op.label.phase == Phase::Backward && segment == "attn" ? fmt::format("FB{}", op.label.micro_batch) : "";
-}
-
-std::string program_text(const Schedule& s, std::size_t program) {
-  std::string text;
-  for (const Op& op : s.ops_of(s.programs[program])) {
-    if (op.label.phase == Phase::Update) break;
-    const std::string name = name_of_op(s, op);
-    if (!name.empty()) text += (text.empty() ? "" : " ") + name;
-  }
-  return text;
-}
 
 TEST(BatchPipeline, ProgramOfTwoStagesAndTwoMicroBatches) {  // BM-10; AG0, Z0, RS0: the block's ops on the load lane
   const Schedule s = compiled(Pipeline{});
@@ -221,22 +193,6 @@ TEST(BatchPipeline, TrafficOfAStep) {
       }
 }
 
-// Buffers of a category that exist when the op is issued, of those that `counts` accepts.
-template <class Counts>
-std::int64_t alive(const Schedule& s, const Program& program, std::uint32_t op, Counts counts) {
-  const std::vector<Lifetime> lives = lifetimes(s, program);
-  std::int64_t sum = 0;
-  for (std::size_t b = 0; b < lives.size(); ++b) {
-    const Buffer& buffer = program.buffers[b];
-    if (!buffer.resident && lives[b].first <= op && op <= lives[b].last) sum += counts(buffer);
-  }
-  return sum;
-}
-
-bool of_block(const Schedule& s, const Buffer& buffer) {
-  return buffer.layout.valid() && s.layouts[buffer.layout.value].name.starts_with("layers.");
-}
-
 TEST(BatchPipeline, HoldsEveryBlockOfTheStageGatheredAndItsGradients) {  // BM-12
   Pipeline p;
   p.layers = 7, p.dp = 2, p.pieces = 4;
@@ -246,7 +202,7 @@ TEST(BatchPipeline, HoldsEveryBlockOfTheStageGatheredAndItsGradients) {  // BM-1
     std::int64_t gathered = 0, gradients = 0, both = 0;
     for (std::uint32_t op = 0; op < program.op_count; ++op) {
       const auto count = [&](Category category) {
-        return alive(s, program, op, [&](const Buffer& b) { return b.category == category && of_block(s, b) ? 1 : 0; });
+        return test::alive(s, program, op, [&](const Buffer& b) { return b.category == category && test::of_block(s, b) ? 1 : 0; });
       };
       const std::int64_t parameters = count(Category::GatheredParam), whole = count(Category::Gradient);
       gathered = std::max(gathered, parameters), gradients = std::max(gradients, whole), both = std::max(both, parameters + whole);
@@ -269,7 +225,7 @@ TEST(BatchPipeline, KeepsTheInputsOfItsLayersAndOneHiddenState) {
     const Program& program = s.programs[stage];
     const std::int64_t own = stage == 0 ? 4 : 3;
     const auto hidden = [&](std::uint32_t op) {
-      return alive(s, program, op, [&](const Buffer& b) {
+      return test::alive(s, program, op, [&](const Buffer& b) {
         return b.layout.valid() && s.layouts[b.layout.value].name.starts_with("hidden") ? b.bytes.value : 0;
       });
     };
@@ -283,6 +239,77 @@ TEST(BatchPipeline, KeepsTheInputsOfItsLayersAndOneHiddenState) {
       if (std::holds_alternative<Copy>(op.body)) largest_copy = std::max(largest_copy, hidden(i));
     }
     EXPECT_EQ(largest_copy, own * h + (stage == 0 ? h + h / 2 : 2 * h));
+  }
+}
+
+Pipeline with_hidden_states(Pipeline p) {
+  p.more.push_back({"recompute.hidden_states", "true"});
+  return p;
+}
+
+// Section 9.3: behind the last hidden state a broadcast per stage; every rank takes its own part of every layer (H behind a broadcast).
+TEST(HiddenStatesOfABatchPipeline, AreBroadcastStageByStageBehindTheLastOne) {
+  Pipeline p;
+  p.layers = 3;
+  const Schedule s = compiled(with_hidden_states(p));
+  EXPECT_EQ(program_text(s, 0),
+            "embed AGhidden H0 AG0 F0 H1 AG1 F0 S0> H0 F1 H1 F1 S1> BC1 BC0 H0 H1 BC1 H2 inspect head head' AGgradient "
+            "<R0 Z1 FB0 Z0 FB0 <R1 FB1 RS1 FB1 RS0 BC0 embed'");
+  EXPECT_EQ(program_text(s, 1),
+            "embed AGhidden <R0 H2 AG2 F0 <R1 H2 F1 BC1 BC0 H0 H1 BC1 H2 inspect head head' AGgradient Z2 FB0 S0> FB1 RS2 S1> BC0 embed'");
+}
+
+// Every stage's stack of len_s * H goes to all ranks: L * H a batch, beside the H of the last hidden state and of the input gradient.
+TEST(HiddenStatesOfABatchPipeline, CostABroadcastOfEveryLayersInput) {
+  for (const int pp : {2, 3, 4})
+    for (const int batches : {1, 3}) {
+      Pipeline p;
+      p.pp = pp, p.dp = 2, p.layers = pp + 1, p.pieces = pp, p.batches = batches;
+      const Schedule s = compiled(with_hidden_states(p)), without = compiled(p);
+      const std::int64_t h = hidden_of_the_pipeline(p) * batches;
+      for (std::size_t stage = 0; stage < s.programs.size(); ++stage) {
+        Traffic expected = traffic_of(without, without.programs[stage]);
+        EXPECT_EQ(expected.broadcast_state, 2 * h);
+        expected.broadcast_state += p.layers * h;
+        EXPECT_EQ(traffic_of(s, s.programs[stage]), expected);
+      }
+    }
+}
+
+// Of stage s: its stack, len_s * H, from its first layer to its broadcast; what it receives of another, len_i * H, as long as it copies; its
+// own samples of all layers, L * H / p, to the inspection. Four figures a layer and batch stay.
+TEST(HiddenStatesOfABatchPipeline, TakeAStackOfTheStageAReceivedOneAndTheOwnSamples) {
+  Pipeline p;
+  p.pp = 3, p.layers = 7, p.pieces = 2, p.samples = 4;
+  const Schedule s = compiled(with_hidden_states(p)), without = compiled(p);
+  const std::int64_t h = hidden_of_the_pipeline(p), layers[] = {3, 2, 2};
+  for (std::size_t stage = 0; stage < 3; ++stage) {
+    const Program& program = s.programs[stage];
+    const auto stacks = [&](std::uint32_t op) {
+      return test::alive(s, program, op, [&](const Buffer& b) {
+        return b.layout.valid() && s.layouts[b.layout.value].name == "hidden.stack" ? b.bytes.value : 0;
+      });
+    };
+    std::size_t broadcasts = 0;
+    for (std::uint32_t i = 0; i < program.op_count; ++i) {
+      const Op& op = s.ops[program.first_op.value + i];
+      const std::string name = name_of_op(s, op);
+      const bool layer = op.label.layer >= 0 && op.label.phase == Phase::Forward && std::holds_alternative<Compute>(op.body);
+      if (layer) {
+        EXPECT_EQ(stacks(i), layers[stage] * h);
+      }
+      if (name == "head" || name == "head'") {
+        EXPECT_EQ(stacks(i), 0) << "they died with the inspection";
+      }
+      if (!name.starts_with("BC") || op.label.phase != Phase::Forward) continue;
+      if (const std::size_t of = broadcasts++; of > 0) {  // behind the last hidden state
+        const std::int64_t own = of - 1 <= stage ? layers[stage] : 0, received = of - 1 == stage ? 0 : layers[of - 1];
+        EXPECT_EQ(stacks(i), (own + received) * h + (of > 1 ? 7 * h / 3 : 0)) << "stage " << stage << " broadcast " << of;
+      }
+    }
+    EXPECT_EQ(broadcasts, 4u);
+    EXPECT_EQ(resident_bytes(program, Space::Device).value,
+              resident_bytes(without.programs[stage], Space::Device).value + p.layers * 4 * 4);
   }
 }
 
@@ -311,7 +338,10 @@ TEST(BatchPipeline, HasNoProblemInAnyCombination) {
                     {"model.tied", round % 2 == 0 ? "true" : "false"},
                     {"optimizer.overflow_check", round % 5 == 0 ? "true" : "false"},
                     {"schedule.backward", round % 4 < 2 ? "ascending" : "descending"},
+                    {"model.dropout", round % 3 == 2 ? "0.1" : "0"},
+                    {"recompute.hidden_states", round % 4 == 1 ? "true" : "false"},
                     {"schedule.metadata", round % 7 == 0 && p2p != std::string("grouped") ? "true" : "false"}};
+          if (round % 5 == 2) p.more.push_back({"optimizer.clip", "1"});
           ++round;
           const Schedule s = compiled(p);
           std::string text;
