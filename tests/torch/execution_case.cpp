@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <map>
@@ -144,6 +145,7 @@ ExecuteOptions execute_options(std::uint32_t steps, ExecutionMode mode) {
 const ExecutionResult& plain_run(const ExecutionCase& c, std::uint32_t steps, std::uint32_t warm_up) {
   static std::map<std::string, ExecutionResult> kept;
   ExecutionCase plain = c;
+  if (std::any_of(c.overrides.begin(), c.overrides.end(), [](const Override& o) { return o.path == "pipeline"; })) plain.dp *= c.pp;
   plain.order = "gpipe", plain.recompute = "none", plain.pp = 1;
   std::erase_if(plain.overrides, [](const Override& o) { return !o.path.starts_with("optimizer.") && !o.path.starts_with("model."); });
   const std::string text = scenario_text(plain);

@@ -35,7 +35,8 @@ Rehearsal prepared(const ExecutionCase& c, std::uint32_t steps);
 
 Backend& backend();  // loaded once a process
 ExecuteOptions execute_options(std::uint32_t steps, ExecutionMode mode = ExecutionMode::Interp);
-// Of the plain model on the same batches: from a schedule of one stage, gpipe, without recompute, whatever those of `c` are. Kept per
+// Of the plain model on the same batches: from a schedule of one stage, gpipe, without recompute, whatever those of `c` are; where every
+// rank of a pipeline has a batch of its own (form bmtrain), on ranks that are all data-parallel. Kept per
 // model, batch and options, for the life of the process.
 const ExecutionResult& plain_run(const ExecutionCase& c, std::uint32_t steps, std::uint32_t warm_up = 0);
 

@@ -47,14 +47,6 @@ ExecutionCase batches(const ExecutionCase& c) {
   return with(c, {{"schedule", R"({"order": "gpipe", "p2p": "compute"})"}, {"pipeline", R"({"form": "bmtrain", "micro_batches": 2})"}});
 }
 
-// What the plain model of a case learns from: every rank of a pipeline of batches has samples of its own.
-ExecutionCase plain_of(ExecutionCase c) {
-  const bool batches =
-      std::any_of(c.overrides.begin(), c.overrides.end(), [](const Override& o) { return o.path == "pipeline"; });
-  if (batches) c.dp *= c.pp, c.pp = 1;
-  return c;
-}
-
 // A tensor that several ranks hold (replicas, the copy of a tied table, whole ends beside shards) counts once.
 const std::vector<ExecutionCase> kMeshes = {
     zero(R"({"level": 0})", 1, 1),
@@ -77,6 +69,10 @@ const std::vector<ExecutionCase> kMeshes = {
     batches(zero(R"({"level": 0})", 2, 2, false, "llama")),
     batches(zero(R"({"level": 3})", 2, 2)),
     batches(zero(R"({"level": 2, "ends": "whole"})", 2, 2, false)),
+    batches(zero(R"({"level": 3, "shard_ranks": 2})", 2, 4)),
+    batches(zero(R"({"level": 1, "shard_ranks": 1})", 2, 2, false, "llama")),
+    batches(zero(R"({"level": 2, "ends": "whole", "shard_ranks": 2})", 2, 4, false)),
+    with(batches(zero(R"({"level": 3, "shard_ranks": 2})", 4, 4, true, "llama")), {{"mesh.order", R"(["dp", "pp"])"}}),
 };
 
 class Clip : public testing::TestWithParam<ExecutionCase> {};
@@ -86,7 +82,7 @@ TEST_P(Clip, gives_gradients_of_the_norm_asked_for_and_the_plain_model_s_losses)
   const Rehearsal prediction = prepared(c, kSteps);
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
   EXPECT_NEAR(norm(prediction, run.gradients), 0.25, 1e-6);
-  expect_plain_results(prediction, run, plain_run(plain_of(c), kSteps));
+  expect_plain_results(prediction, run, plain_run(c, kSteps));
   expect_as_predicted(prediction, run, kSteps);
 }
 
