@@ -1,4 +1,4 @@
-# The CUDA execution module (exec/cuda, exec/ops, exec/comm and the torch-free core of exec/cpu): CUDA streams, NCCL and the LibTorch of a pip
+# The CUDA execution module (exec/cuda, exec/ops and st_exec_ranks): CUDA streams, NCCL and the LibTorch of a pip
 # wheel. STEPTWIN_CUDA AUTO: built when nvcc, NCCL and such a wheel are found; ON: an error when one is missing; OFF: never.
 # The wheel: STEPTWIN_TORCH_DIR (its torch folder), else what python3 imports. Debian's libtorch cannot serve: it has no CUDA.
 set(STEPTWIN_CUDA_SKIPPED "")
@@ -45,26 +45,19 @@ if(NOT NCCL_INCLUDE_DIR OR NOT NCCL_LIBRARY)
 endif()
 
 # The core runs a schedule on streams and knows no torch; the module adds LibTorch's layers and the door.
-file(GLOB core_sources CONFIGURE_DEPENDS exec/cuda/*.cpp exec/cuda/*.cu exec/comm/*.cpp)
-list(FILTER core_sources EXCLUDE REGEX "exec/(cuda/(cuda_parts|module_entry)|comm/tcp_store)\\.cpp$")
-foreach(name buffer_pool data_loader failure finish_run held_ranges memory_source rank_memory recorder run_part state_files step_machine step_positions
-             tensor_shares training_state)
-  list(APPEND core_sources exec/cpu/${name}.cpp)
-endforeach()
+file(GLOB core_sources CONFIGURE_DEPENDS exec/cuda/*.cpp exec/cuda/*.cu)
+list(FILTER core_sources EXCLUDE REGEX "exec/cuda/(cuda_parts|module_entry)\\.cpp$")
 file(GLOB layer_sources CONFIGURE_DEPENDS exec/ops/*.cpp)
 list(FILTER layer_sources EXCLUDE REGEX "exec/ops/cpu_")
-foreach(target st_base st_ir st_traces st_exec)
-  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
-endforeach()
 # Kernels are C++17: CMake 3.25 does not know that nvcc 13 speaks C++20.
 add_library(steptwin_cuda_core STATIC ${core_sources})
 set_target_properties(steptwin_cuda_core PROPERTIES POSITION_INDEPENDENT_CODE ON CUDA_STANDARD 17)
 target_include_directories(steptwin_cuda_core PUBLIC ${CMAKE_SOURCE_DIR})
 target_include_directories(steptwin_cuda_core SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS} ${NCCL_INCLUDE_DIR})
 target_compile_options(steptwin_cuda_core PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-maybe-uninitialized>")
-target_link_libraries(steptwin_cuda_core PUBLIC $<TARGET_FILE:st_exec> $<TARGET_FILE:st_traces> $<TARGET_FILE:st_ir> $<TARGET_FILE:st_base> fmt::fmt
+target_link_libraries(steptwin_cuda_core PUBLIC $<TARGET_FILE:st_exec_ranks> $<TARGET_FILE:st_exec> $<TARGET_FILE:st_traces> $<TARGET_FILE:st_ir> $<TARGET_FILE:st_base> fmt::fmt
                       SQLite::SQLite3 CUDA::cudart ${NCCL_LIBRARY} Threads::Threads)
-add_dependencies(steptwin_cuda_core st_exec st_traces st_ir st_base)
+add_dependencies(steptwin_cuda_core st_exec_ranks st_exec st_traces st_ir st_base)
 
 add_library(steptwin_cuda SHARED ${layer_sources} exec/cuda/cuda_parts.cpp exec/cuda/module_entry.cpp exec/comm/tcp_store.cpp
             exec/cpu/plain_model.cpp)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compiles and links the CUDA backend where nvcc and a torch wheel with CUDA can be had, so that it cannot rot where no GPU is. Prints
-# "CUDA build skipped: <reason>" where not. usage: scripts/cuda-build.sh [BUILD_DIR]
+# "CUDA build skipped: <reason>" where not. In a BUILD_DIR that has the CPU build, what both share is compiled already.
+# usage: scripts/cuda-build.sh [BUILD_DIR]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build-cuda}
@@ -11,7 +12,7 @@ release=$("$nvcc" --version | grep -oP 'release \K[0-9]+' || echo 0)
 [[ $release -ge 13 ]] || skip "nvcc is of CUDA $release; the wheel needs 13"
 torch=$(scripts/cuda-wheel.sh 2>/tmp/steptwin-wheel.$$) || skip "$(tail -1 /tmp/steptwin-wheel.$$; rm -f /tmp/steptwin-wheel.$$)"
 rm -f /tmp/steptwin-wheel.$$
-cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSTEPTWIN_TORCH=OFF -DSTEPTWIN_CUDA=ON -DSTEPTWIN_BENCH=OFF \
+cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSTEPTWIN_CUDA=ON \
   -DSTEPTWIN_TORCH_DIR="$torch" -DCMAKE_CUDA_COMPILER="$nvcc" >"$build.log" 2>&1 || { cat "$build.log"; exit 1; }
 rm -f "$build.log"
 cmake --build "$build" --target steptwin_cuda conformance_cuda cuda_overhead cuda_speed_server
