@@ -72,7 +72,9 @@ Action counterpart(const Action& message) {
 // Whether every list comes to its end when each rank does one action at a time and a message needs both ends.
 bool comes_to_its_end(const ActionGrid& grid, const std::vector<std::int32_t>& rank_of_stage) {
   std::vector<std::size_t> next(grid.size());
-  const auto stands_at = [&](std::size_t rank, const Action& action) { return next[rank] < grid[rank].size() && grid[rank][next[rank]] == action; };
+  const auto stands_at = [&](std::size_t rank, const Action& action) {
+    return next[rank] < grid[rank].size() && grid[rank][next[rank]] == action;
+  };
   for (bool moved = true; moved;) {
     moved = false;
     for (std::size_t rank = 0; rank < grid.size(); ++rank)

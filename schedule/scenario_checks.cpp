@@ -214,8 +214,9 @@ void check_pipeline(ScenarioReading& r) {
   if (s.order != "gpipe")
     report(r, "PIPELINE", anchor(r, "schedule", "order"),
            fmt::format("order {} in form \"bmtrain\": the loss needs the last hidden state of all micro-batches", in_quotes(s.order)),
-           s.order == "1f1b" ? "write \"order\": \"gpipe\", or for BMTrain's 1F1B branch remove \"pipeline\" and write \"enter\": \"step\" in \"zero\""
-                             : "write \"order\": \"gpipe\"");
+           s.order != "1f1b" ? "write \"order\": \"gpipe\""
+                             : "write \"order\": \"gpipe\", or for BMTrain's 1F1B branch remove \"pipeline\" and write \"enter\": "
+                               "\"step\" in \"zero\"");
   if (s.zero.level == 3 && s.zero.reshard)
     report(r, "PIPELINE", anchor(r, "zero", "reshard"),
            "form \"bmtrain\" gathers a layer once for all micro-batches and keeps it until its last backward", "write \"reshard\": false");

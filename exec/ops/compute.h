@@ -31,8 +31,8 @@ struct StepContext {
   std::int64_t step = 1;     // for Adam's bias correction, from 1
   std::int32_t device = -1;  // where the operands lie: a CUDA device, or -1: host memory
   std::uint64_t seed = 1;    // of the masks that dropout draws
-  // Masks are drawn by sample. The rank's pipeline has its samples in one order: micro-batch by micro-batch of its layers, which is batch by
-  // batch of its embeddings and in it rank by rank, where several of its ranks (batch_ranks) have an embedding and a batch each.
+  // Masks are drawn by sample. The rank's pipeline has its samples in one order: micro-batch by micro-batch of its layers, which is batch
+  // by batch of its embeddings and in it rank by rank, where several of its ranks (batch_ranks) have an embedding and a batch each.
   SampleOrder samples = {};
   std::int64_t first_place = 0;                  // of the step's samples, in that order
   std::int64_t batch_ranks = 1, batch_rank = 0;

@@ -1,15 +1,16 @@
 // Between the reductions and the optimizer: the gradients' common norm is held to a limit (clip), and the loss scale is divided out again.
 //
 //   norm     a kernel per gradient group adds its sum of squares into the rank's own, of gradients without the loss scale
-//   reduce   one fp32 all-reduce (sum) over the ranks that hold distinct pieces; the host reads the result, as BMTrain's clip_grad_norm
-//   does factor   min(1, clip / (norm + 1e-6)) / loss scale rescale  the loss scale of the next step: divided by its factor on overflow,
-//   multiplied behind so many good steps (the one op here that
+//   reduce   one fp32 all-reduce (sum) over the ranks that hold distinct pieces; the host reads it, as BMTrain's clip_grad_norm does
+//   factor   min(1, clip / (norm + 1e-6)) / loss scale
+//   rescale  the loss scale of the next step: divided by its factor on overflow, multiplied behind so many good steps (the one op here that
 //            an overflow does not hold back)
 //   scale    every gradient group times the factor, in place
 //
 // A piece that several ranks hold counts once. Copies over dp: the all-reduce spans pp alone when nothing is sharded, else pp and one shard
-// group of the layers; embedding and head, of which several of its ranks hold the same (zero.ends; a pipeline of batches, whose stages have
-// whole ones each, or with shard_ranks a shard group each) are summed apart and divided by the number of their copies. The copy of a tied table counts with the embedding. Everything runs on the compute lane (specs/bmtrain.md 8).
+// group of the layers. Embedding and head are summed apart and divided by the number of their copies when several of its ranks hold the
+// same (zero.ends; a pipeline of batches, where every stage has whole ones, or with shard_ranks a shard group of them). The copy of a tied
+// table counts with the embedding. Everything runs on the compute lane (specs/bmtrain.md 8).
 #include "schedule/mechanisms/all.h"
 #include "schedule/model/optimizer_work.h"
 

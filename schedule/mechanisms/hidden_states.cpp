@@ -3,9 +3,9 @@
 // many hidden states per micro-batch. Behind the stage's last layer it is inspected: mean, deviation, least and largest value of each. All
 // on the compute lane. The stack dies there; its gradient is zero, so nothing is added to what the layers hand down.
 //
-// Form bmtrain (specs/bmtrain.md 9.3): a stage stacks the inputs of its layers for all micro-batches of a batch. Behind the broadcast of the
-// last hidden state every stage in turn broadcasts its stack over pp.batch; the others receive into fresh buffers, and every rank copies
-// its own samples of every layer out of each into a stack of its batch, of all layers, which it inspects. No loss reads them, so the
+// Form bmtrain (specs/bmtrain.md 9.3): a stage stacks the inputs of its layers for all micro-batches of a batch. Behind the broadcast of
+// the last hidden state every stage in turn broadcasts its stack over pp.batch; the others receive into fresh buffers, and every rank
+// copies its own samples of every layer out of each into a stack of its batch, of all layers, which it inspects. No loss reads them, so the
 // gathers of their gradients that BMTrain makes in the backward are left out.
 #include <fmt/format.h>
 
@@ -30,7 +30,9 @@ StageLayers layers_of(const StagePlan& stage) {
   return layers;
 }
 
-Part piece(std::int64_t index, std::int64_t of) { return {Part::Kind::Piece, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(of)}; }
+Part piece(std::int64_t index, std::int64_t of) {
+  return {Part::Kind::Piece, static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(of)};
+}
 
 class HiddenStates : public Mechanism {
  public:
@@ -141,7 +143,10 @@ class HiddenStates : public Mechanism {
     Layout figures{"hidden.figures", {}};
     const std::int64_t bytes = scenario.micro_batches * kFigures * size_of(DType::Fp32);
     for (std::int64_t k = 0; k < inspected.count; ++k)
-      figures.tensors.push_back({fmt::format("layers.{}.input", inspected.first + k), DType::Fp32, {scenario.micro_batches, kFigures}, Bytes(k * bytes)});
+      figures.tensors.push_back({fmt::format("layers.{}.input", inspected.first + k),
+                                 DType::Fp32,
+                                 {scenario.micro_batches, kFigures},
+                                 Bytes(k * bytes)});
     chunk.figures = program.emit.resident(fmt::format("hidden.figures.{}", stage.stage), Category::Other, Bytes(inspected.count * bytes),
                                           program.emit.builder().layout(std::move(figures)));
     return chunk;

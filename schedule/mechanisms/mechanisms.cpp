@@ -2,8 +2,9 @@
 
 namespace steptwin {
 
-// Order matters at one visit: the last hidden state of a pipeline of batches is shared before those in between; a unit is entered before what uses it; gradients are reduced over dp before a tied table is summed over
-// stages, both before the overflow check, which can hold back everything behind it: clipping, unscaling, the optimizer.
+// Order matters at one visit: the last hidden state of a pipeline of batches is shared before those in between; a unit is entered before
+// what uses it; gradients are reduced over dp before a tied table is summed over stages, both before the overflow check, which can hold
+// back everything behind it: clipping, unscaling, the optimizer.
 const std::vector<MechanismRow>& mechanism_table() {
   static const std::vector<MechanismRow> table = {
       {"run_ahead", run_ahead_active, make_run_ahead},

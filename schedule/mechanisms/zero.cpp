@@ -18,8 +18,8 @@
 // Where embedding and head stand on every rank of a pipeline (form bmtrain), they are sharded over all ranks, on communicator zero.ends.
 // There the micro-batches of a batch share one enter, one gather and one reduction of a block: an enter with the first of them in each
 // direction, a leave with the last one's backward.
-// enter step: a block enters once a step, with its first forward: gathered, its gradient buffers open (BMTrain's 1F1B branch, specs/bmtrain.md
-// 11). It leaves with its last backward; in between it keeps both. Stand-alone parameters do as ever.
+// enter step: a block enters once a step, with its first forward: gathered, its gradient buffers open (BMTrain's 1F1B branch,
+// specs/bmtrain.md 11). It leaves with its last backward; in between it keeps both. Stand-alone parameters do as ever.
 // Levels 1 and 2 keep whole parameters: nothing is gathered, but the optimizer's shards are all-gathered behind each step of a unit.
 // The first optimizer op waits for the last reduction, as BMTrain's `backward` does.
 // Hybrid sharding: the shards' sums are added over the replicas (communicator zero.replicas) with the step's last reduction.

@@ -26,6 +26,19 @@ Schedule compiled(const ZeroCase& c, const std::vector<Override>& overrides) {
                      "zero.json", overrides));
 }
 
+Schedule compiled(const BatchPipelineCase& p) {
+  ZeroCase c;
+  c.zero = p.zero;
+  c.layers = p.layers, c.pp = p.pp, c.dp = p.dp, c.micro_batches = p.batches;
+  c.recompute = p.recompute, c.order = "gpipe";
+  std::vector<Override> overrides = {{"batch.micro_batch_size", std::to_string(p.samples)},
+                                     {"pipeline", fmt::format(R"({{"form": "bmtrain", "micro_batches": {}}})", p.pieces)}};
+  overrides.insert(overrides.end(), p.more.begin(), p.more.end());
+  return compiled(c, overrides);
+}
+
+std::int64_t hidden_of_the_pipeline(const BatchPipelineCase& p) { return p.samples * p.pp * 16 * 60 * 2; }  // bf16
+
 std::string problems_of(const Schedule& schedule) {
   std::string text;
   for (const Diagnostic& d : verify(schedule))
@@ -73,7 +86,7 @@ std::string program_text(const Schedule& s, std::size_t program) {
   return text;
 }
 
-std::int64_t alive(const Schedule& s, const Program& program, std::uint32_t op, const std::function<std::int64_t(const Buffer&)>& counts) {
+std::int64_t alive(const Schedule& s, const Program& program, std::uint32_t op, const CountOfBuffer& counts) {
   const std::vector<Lifetime> lives = lifetimes(s, program);
   std::int64_t sum = 0;
   for (std::size_t b = 0; b < lives.size(); ++b) {

@@ -33,7 +33,8 @@ ExecutionCase pipelined(const char* recompute, const char* zero, int pp, int dp,
 }
 INSTANTIATE_TEST_SUITE_P(pipelines, Hidden,
                          testing::Values(pipelined("full", R"({"level": 3})", 2, 1, 2, 1), pipelined("none", R"({"level": 0})", 2, 2, 4, 2),
-                                         pipelined("full", R"({"level": 2})", 3, 2, 2, 3), pipelined("full", R"({"level": 3})", 4, 1, 8, 2, "0.2")),
+                                         pipelined("full", R"({"level": 2})", 3, 2, 2, 3),
+                                         pipelined("full", R"({"level": 3})", 4, 1, 8, 2, "0.2")),
                          [](const auto& c) { return fmt::format("case{}_{}", c.index, c.param.name()); });
 
 std::size_t batch_ranks(const ExecutionCase& c) {

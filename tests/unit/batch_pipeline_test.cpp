@@ -22,29 +22,7 @@ using test::name_of_op;
 using test::on;
 using test::program_text;
 using test::simulated;
-using Case = test::ZeroCase;
-
-constexpr std::int64_t kHidden = 60, kSequence = 16;
-
-struct Pipeline {
-  int pp = 2, dp = 1, layers = 2, pieces = 2, batches = 1, samples = 2;  // samples of a rank's batch
-  std::vector<Override> more = {};
-  std::string zero = R"("level": 3, "ends": "whole")";
-  std::string recompute = "full";
-};
-
-Schedule compiled(const Pipeline& p) {
-  Case c;
-  c.zero = p.zero;
-  c.layers = p.layers, c.pp = p.pp, c.dp = p.dp, c.micro_batches = p.batches;
-  c.recompute = p.recompute, c.order = "gpipe";
-  std::vector<Override> overrides = {{"batch.micro_batch_size", std::to_string(p.samples)},
-                                     {"pipeline", fmt::format(R"({{"form": "bmtrain", "micro_batches": {}}})", p.pieces)}};
-  overrides.insert(overrides.end(), p.more.begin(), p.more.end());
-  return compiled(c, overrides);
-}
-
-std::int64_t hidden_of_the_pipeline(const Pipeline& p) { return p.samples * p.pp * kSequence * kHidden * 2; }  // H: bf16
+using Pipeline = test::BatchPipelineCase;
 
 TEST(BatchPipeline, ProgramOfTwoStagesAndTwoMicroBatches) {  // BM-10; AG0, Z0, RS0: the block's ops on the load lane
   const Schedule s = compiled(Pipeline{});
@@ -184,7 +162,7 @@ TEST(BatchPipeline, TrafficOfAStep) {
         Pipeline p;
         p.pp = pp, p.dp = 2, p.layers = pp + 1, p.pieces = pieces, p.batches = batches, p.samples = 12;
         const Schedule s = compiled(p);
-        const std::int64_t h = hidden_of_the_pipeline(p) * batches;
+        const std::int64_t h = test::hidden_of_the_pipeline(p) * batches;
         for (int stage = 0; stage < pp; ++stage) {
           const std::int64_t layers = stage == 0 ? 2 : 1, neighbours = (stage > 0 ? 1 : 0) + (stage + 1 < pp ? 1 : 0);
           const Traffic expected{layers * batches, layers * batches, 2 * h, 2 * h, neighbours * h, neighbours * h};
@@ -220,7 +198,7 @@ TEST(BatchPipeline, KeepsTheInputsOfItsLayersAndOneHiddenState) {
   Pipeline p;
   p.layers = 7, p.pieces = 4, p.samples = 6;
   const Schedule s = compiled(p);
-  const std::int64_t h = hidden_of_the_pipeline(p);
+  const std::int64_t h = test::hidden_of_the_pipeline(p);
   for (std::size_t stage = 0; stage < 2; ++stage) {
     const Program& program = s.programs[stage];
     const std::int64_t own = stage == 0 ? 4 : 3;
@@ -239,77 +217,6 @@ TEST(BatchPipeline, KeepsTheInputsOfItsLayersAndOneHiddenState) {
       if (std::holds_alternative<Copy>(op.body)) largest_copy = std::max(largest_copy, hidden(i));
     }
     EXPECT_EQ(largest_copy, own * h + (stage == 0 ? h + h / 2 : 2 * h));
-  }
-}
-
-Pipeline with_hidden_states(Pipeline p) {
-  p.more.push_back({"recompute.hidden_states", "true"});
-  return p;
-}
-
-// Section 9.3: behind the last hidden state a broadcast per stage; every rank takes its own part of every layer (H behind a broadcast).
-TEST(HiddenStatesOfABatchPipeline, AreBroadcastStageByStageBehindTheLastOne) {
-  Pipeline p;
-  p.layers = 3;
-  const Schedule s = compiled(with_hidden_states(p));
-  EXPECT_EQ(program_text(s, 0),
-            "embed AGhidden H0 AG0 F0 H1 AG1 F0 S0> H0 F1 H1 F1 S1> BC1 BC0 H0 H1 BC1 H2 inspect head head' AGgradient "
-            "<R0 Z1 FB0 Z0 FB0 <R1 FB1 RS1 FB1 RS0 BC0 embed'");
-  EXPECT_EQ(program_text(s, 1),
-            "embed AGhidden <R0 H2 AG2 F0 <R1 H2 F1 BC1 BC0 H0 H1 BC1 H2 inspect head head' AGgradient Z2 FB0 S0> FB1 RS2 S1> BC0 embed'");
-}
-
-// Every stage's stack of len_s * H goes to all ranks: L * H a batch, beside the H of the last hidden state and of the input gradient.
-TEST(HiddenStatesOfABatchPipeline, CostABroadcastOfEveryLayersInput) {
-  for (const int pp : {2, 3, 4})
-    for (const int batches : {1, 3}) {
-      Pipeline p;
-      p.pp = pp, p.dp = 2, p.layers = pp + 1, p.pieces = pp, p.batches = batches;
-      const Schedule s = compiled(with_hidden_states(p)), without = compiled(p);
-      const std::int64_t h = hidden_of_the_pipeline(p) * batches;
-      for (std::size_t stage = 0; stage < s.programs.size(); ++stage) {
-        Traffic expected = traffic_of(without, without.programs[stage]);
-        EXPECT_EQ(expected.broadcast_state, 2 * h);
-        expected.broadcast_state += p.layers * h;
-        EXPECT_EQ(traffic_of(s, s.programs[stage]), expected);
-      }
-    }
-}
-
-// Of stage s: its stack, len_s * H, from its first layer to its broadcast; what it receives of another, len_i * H, as long as it copies; its
-// own samples of all layers, L * H / p, to the inspection. Four figures a layer and batch stay.
-TEST(HiddenStatesOfABatchPipeline, TakeAStackOfTheStageAReceivedOneAndTheOwnSamples) {
-  Pipeline p;
-  p.pp = 3, p.layers = 7, p.pieces = 2, p.samples = 4;
-  const Schedule s = compiled(with_hidden_states(p)), without = compiled(p);
-  const std::int64_t h = hidden_of_the_pipeline(p), layers[] = {3, 2, 2};
-  for (std::size_t stage = 0; stage < 3; ++stage) {
-    const Program& program = s.programs[stage];
-    const auto stacks = [&](std::uint32_t op) {
-      return test::alive(s, program, op, [&](const Buffer& b) {
-        return b.layout.valid() && s.layouts[b.layout.value].name == "hidden.stack" ? b.bytes.value : 0;
-      });
-    };
-    std::size_t broadcasts = 0;
-    for (std::uint32_t i = 0; i < program.op_count; ++i) {
-      const Op& op = s.ops[program.first_op.value + i];
-      const std::string name = name_of_op(s, op);
-      const bool layer = op.label.layer >= 0 && op.label.phase == Phase::Forward && std::holds_alternative<Compute>(op.body);
-      if (layer) {
-        EXPECT_EQ(stacks(i), layers[stage] * h);
-      }
-      if (name == "head" || name == "head'") {
-        EXPECT_EQ(stacks(i), 0) << "they died with the inspection";
-      }
-      if (!name.starts_with("BC") || op.label.phase != Phase::Forward) continue;
-      if (const std::size_t of = broadcasts++; of > 0) {  // behind the last hidden state
-        const std::int64_t own = of - 1 <= stage ? layers[stage] : 0, received = of - 1 == stage ? 0 : layers[of - 1];
-        EXPECT_EQ(stacks(i), (own + received) * h + (of > 1 ? 7 * h / 3 : 0)) << "stage " << stage << " broadcast " << of;
-      }
-    }
-    EXPECT_EQ(broadcasts, 4u);
-    EXPECT_EQ(resident_bytes(program, Space::Device).value,
-              resident_bytes(without.programs[stage], Space::Device).value + p.layers * 4 * 4);
   }
 }
 

@@ -132,8 +132,8 @@ TEST(EnterOnce, HasNoProblemInAnyCombination) {
         for (const char* p2p : {"compute", "compute_recv", "lanes", "one_lane", "grouped"})
           for (const char* order : {"1f1b", "gpipe"}) {
             Case c = branch(pp, 4, pp + 1);
-            c.zero = fmt::format(R"("level": 3, "form": "{}", "ends": "{}", "reshard": false, "reduce": "step", "enter": "step", "prefetch": {})",
-                                 form, ends, round % 3);
+            c.zero = fmt::format(R"({}, "form": "{}", "ends": "{}", "prefetch": {})",
+                                 R"("level": 3, "reshard": false, "reduce": "step", "enter": "step")", form, ends, round % 3);
             c.dp = dp, c.order = order, c.tied = round % 2 == 0;
             c.recompute = round % 3 == 0 ? "none" : round % 3 == 1 ? "full" : test::kEveryTwo;
             ++round;
@@ -143,6 +143,18 @@ TEST(EnterOnce, HasNoProblemInAnyCombination) {
             EXPECT_EQ(text, "") << c.zero << " pp " << pp << " dp " << dp << " " << p2p << " " << order;
             EXPECT_EQ(simulated(s).outcome.status, Status::Ok);
           }
+}
+
+TEST(EnterOnce, EveryDependencyThatGuardsABufferIsMissed) {
+  const Schedule s = compiled(branch(2, 4, 4));
+  std::size_t found = 0;
+  for (std::uint32_t op = 0; op < s.ops.size(); ++op)
+    for (std::uint32_t d = s.dep_offsets[op]; d < s.dep_offsets[op + 1]; ++d) {
+      const bool race = test::problems_of(test::without_dependency(s, d)).find("RACE") != std::string::npos;
+      EXPECT_TRUE(race || test::may_be_redundant(s, OpId(op))) << print_op(s, OpId(op));
+      found += race ? 1 : 0;
+    }
+  EXPECT_GT(found, 20u);
 }
 
 TEST(EnterOnce, IsRefusedWithWhatItCannotBe) {

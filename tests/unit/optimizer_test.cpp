@@ -258,7 +258,8 @@ TEST(Clip, DividesTheSquaresOfEndsThatSeveralRanksHold) {
     Case c;
     c.zero = zero;
     c.pp = 2, c.dp = 4, c.order = "gpipe";
-    const Schedule s = compiled(c, {{"pipeline", R"({"form": "bmtrain", "micro_batches": 2})"}, {"optimizer.clip", "1"}, {"mesh.order", order}});
+    const Schedule s = compiled(
+        c, {{"pipeline", R"({"form": "bmtrain", "micro_batches": 2})"}, {"optimizer.clip", "1"}, {"mesh.order", order}});
     EXPECT_EQ(problems_of(s), "") << zero;
     return s.constant("norm_copies").value_or(1);
   };
