@@ -26,7 +26,7 @@ Schedule compiled(const ZeroCase& c, const std::vector<Override>& overrides) {
                      "zero.json", overrides));
 }
 
-Schedule compiled(const BatchPipelineCase& p) {
+Schedule compiled_pipeline(const BatchPipelineCase& p) {
   ZeroCase c;
   c.zero = p.zero;
   c.layers = p.layers, c.pp = p.pp, c.dp = p.dp, c.micro_batches = p.batches;

@@ -30,7 +30,7 @@ struct BatchPipelineCase {
   std::string zero = R"("level": 3, "ends": "whole")";
   std::string recompute = "full";
 };
-Schedule compiled(const BatchPipelineCase& c);
+Schedule compiled_pipeline(const BatchPipelineCase& c);
 std::int64_t hidden_of_the_pipeline(const BatchPipelineCase& c);  // H, in bytes
 
 // The errors of verify, as printed; empty = sound.

@@ -17,7 +17,7 @@
 namespace steptwin {
 namespace {
 
-using test::compiled;
+using test::compiled_pipeline;
 using test::name_of_op;
 using test::on;
 using test::program_text;
@@ -25,7 +25,7 @@ using test::simulated;
 using Pipeline = test::BatchPipelineCase;
 
 TEST(BatchPipeline, ProgramOfTwoStagesAndTwoMicroBatches) {  // BM-10; AG0, Z0, RS0: the block's ops on the load lane
-  const Schedule s = compiled(Pipeline{});
+  const Schedule s = compiled_pipeline(Pipeline{});
   EXPECT_EQ(program_text(s, 0), "embed AGhidden AG0 F0 S0> F1 S1> BC1 head head' AGgradient <R0 Z0 FB0 <R1 FB1 RS0 BC0 embed'");
   EXPECT_EQ(program_text(s, 1), "embed AGhidden <R0 AG1 F0 <R1 F1 BC1 head head' AGgradient Z1 FB0 S0> FB1 RS1 S1> BC0 embed'");
 }
@@ -33,7 +33,7 @@ TEST(BatchPipeline, ProgramOfTwoStagesAndTwoMicroBatches) {  // BM-10; AG0, Z0, 
 TEST(BatchPipeline, DescendingBackwardIsThatOfBmtrain1) {  // section 10: enter at the last micro-batch, reduce at micro-batch 0
   Pipeline p;
   p.more = {{"schedule.backward", "descending"}};
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   EXPECT_EQ(program_text(s, 0), "embed AGhidden AG0 F0 S0> F1 S1> BC1 head head' AGgradient <R1 Z0 FB1 <R0 FB0 RS0 BC0 embed'");
   EXPECT_EQ(program_text(s, 1), "embed AGhidden <R0 AG1 F0 <R1 F1 BC1 head head' AGgradient Z1 FB1 S1> FB0 RS1 S0> BC0 embed'");
 }
@@ -41,7 +41,7 @@ TEST(BatchPipeline, DescendingBackwardIsThatOfBmtrain1) {  // section 10: enter 
 TEST(BatchPipeline, LayersEnterOnceABatchAndLeaveWithItsLastMicroBatch) {
   Pipeline p;
   p.layers = 4, p.batches = 2;
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   EXPECT_EQ(program_text(s, 1),
             "embed AGhidden <R0 AG2 F0 AG3 F0 <R1 F1 F1 BC1 head head' AGgradient Z3 FB0 Z2 FB0 S0> FB1 RS3 FB1 RS2 S1> BC0 embed' "
             "embed AGhidden <R2 AG2 F2 AG3 F2 <R3 F3 F3 BC1 head head' AGgradient Z3 FB2 Z2 FB2 S2> FB3 RS3 FB3 RS2 S3> BC0 embed'");
@@ -51,7 +51,7 @@ TEST(BatchPipeline, LayersEnterOnceABatchAndLeaveWithItsLastMicroBatch) {
 TEST(BatchPipeline, HostWaitsForTheRecordBefore) {
   Pipeline p;
   p.layers = 4, p.batches = 2;
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   std::vector<std::string> waits;
   const Program& program = s.programs[1];
   for (std::uint32_t i = 0; i + 1 < program.op_count; ++i) {
@@ -69,7 +69,7 @@ TEST(BatchPipeline, MetadataIsReadByTheHostBeforeEveryMessage) {  // B-F22, B-D0
   p.zero = R"("level": 3, "prefetch": 0)";
   const auto count = [&](const std::vector<Override>& more) {
     p.more = more;
-    const Schedule s = compiled(p);
+    const Schedule s = compiled_pipeline(p);
     EXPECT_EQ(test::problems_of(s), "");
     std::map<std::string, int> of;
     for (const Program& program : s.programs)
@@ -105,7 +105,7 @@ TEST(BatchPipeline, StageSplit) {  // BM-09
   EXPECT_EQ(split(3, 4), (Layers{1, 1, 1, 0}));
   Pipeline p;
   p.pp = 4, p.layers = 10, p.pieces = 4;
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   for (std::size_t stage = 0; stage < 4; ++stage) {
     std::set<std::int32_t> layers;
     for (const Op& op : s.ops_of(s.programs[stage]))
@@ -119,7 +119,7 @@ TEST(BatchPipeline, Topology) {  // BM-11
   Pipeline p;
   p.dp = 4;
   p.zero = R"("level": 3)";
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   std::map<std::string, std::vector<std::vector<std::uint32_t>>> members;
   for (const Communicator& comm : s.communicators)
     for (const auto& instance : expand(s.mesh, comm).members) {
@@ -161,7 +161,7 @@ TEST(BatchPipeline, TrafficOfAStep) {
       for (const int batches : {1, 3}) {
         Pipeline p;
         p.pp = pp, p.dp = 2, p.layers = pp + 1, p.pieces = pieces, p.batches = batches, p.samples = 12;
-        const Schedule s = compiled(p);
+        const Schedule s = compiled_pipeline(p);
         const std::int64_t h = test::hidden_of_the_pipeline(p) * batches;
         for (int stage = 0; stage < pp; ++stage) {
           const std::int64_t layers = stage == 0 ? 2 : 1, neighbours = (stage > 0 ? 1 : 0) + (stage + 1 < pp ? 1 : 0);
@@ -174,7 +174,7 @@ TEST(BatchPipeline, TrafficOfAStep) {
 TEST(BatchPipeline, HoldsEveryBlockOfTheStageGatheredAndItsGradients) {  // BM-12
   Pipeline p;
   p.layers = 7, p.dp = 2, p.pieces = 4;
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   for (std::size_t stage = 0; stage < 2; ++stage) {
     const Program& program = s.programs[stage];
     std::int64_t gathered = 0, gradients = 0, both = 0;
@@ -197,7 +197,7 @@ TEST(BatchPipeline, HoldsEveryBlockOfTheStageGatheredAndItsGradients) {  // BM-1
 TEST(BatchPipeline, KeepsTheInputsOfItsLayersAndOneHiddenState) {
   Pipeline p;
   p.layers = 7, p.pieces = 4, p.samples = 6;
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   const std::int64_t h = test::hidden_of_the_pipeline(p);
   for (std::size_t stage = 0; stage < 2; ++stage) {
     const Program& program = s.programs[stage];
@@ -250,7 +250,7 @@ TEST(BatchPipeline, HasNoProblemInAnyCombination) {
                     {"schedule.metadata", round % 7 == 0 && p2p != std::string("grouped") ? "true" : "false"}};
           if (round % 5 == 2) p.more.push_back({"optimizer.clip", "1"});
           ++round;
-          const Schedule s = compiled(p);
+          const Schedule s = compiled_pipeline(p);
           std::string text;
           for (const Diagnostic& d : verify(s, {Transport::Nccl})) text += format_diagnostic(d) + "\n";
           EXPECT_EQ(text, "") << zero << " pp " << pp << " dp " << dp << " " << p2p << " batches " << batches;
@@ -265,7 +265,7 @@ TEST(BatchPipeline, EveryDependencyThatGuardsABufferIsMissed) {
     p.batches = 2, p.dp = 2;
     p.zero = R"("level": 3)";
     p.more = {{"schedule.p2p", p2p}};
-    const Schedule s = compiled(p);
+    const Schedule s = compiled_pipeline(p);
     std::size_t found = 0, redundant = 0;
     for (std::uint32_t op = 0; op < s.ops.size(); ++op)
       for (std::uint32_t d = s.dep_offsets[op]; d < s.dep_offsets[op + 1]; ++d) {
@@ -292,7 +292,7 @@ TEST(BatchPipeline, BlockingMessagesCostEveryStageTheirTime) {
       for (const int batches : {1, 2}) {
         Pipeline p{pp, 1, pp, pieces, batches, 12};
         p.recompute = "none";
-        Schedule s = compiled(p);
+        Schedule s = compiled_pipeline(p);
         for (Op& op : s.ops) {
           op.given = Duration(0);
           if (is_point_to_point(op.body)) op.given = Duration(7);

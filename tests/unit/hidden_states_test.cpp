@@ -12,6 +12,7 @@ namespace {
 
 using test::BatchPipelineCase;
 using test::compiled;
+using test::compiled_pipeline;
 using test::problems_of;
 using Case = test::ZeroCase;
 
@@ -68,7 +69,7 @@ BatchPipelineCase with_hidden_states(BatchPipelineCase p) {
 TEST(HiddenStatesOfABatchPipeline, AreBroadcastStageByStageBehindTheLastOne) {
   BatchPipelineCase p;
   p.layers = 3;
-  const Schedule s = compiled(with_hidden_states(p));
+  const Schedule s = compiled_pipeline(with_hidden_states(p));
   EXPECT_EQ(test::program_text(s, 0),
             "embed AGhidden H0 AG0 F0 H1 AG1 F0 S0> H0 F1 H1 F1 S1> BC1 BC0 H0 H1 BC1 H2 inspect head head' AGgradient "
             "<R0 Z1 FB0 Z0 FB0 <R1 FB1 RS1 FB1 RS0 BC0 embed'");
@@ -87,7 +88,7 @@ TEST(HiddenStatesOfABatchPipeline, CostABroadcastOfEveryLayersInput) {
     for (const int batches : {1, 3}) {
       BatchPipelineCase p;
       p.pp = pp, p.dp = 2, p.layers = pp + 1, p.pieces = pp, p.batches = batches;
-      const Schedule s = compiled(with_hidden_states(p)), without = compiled(p);
+      const Schedule s = compiled_pipeline(with_hidden_states(p)), without = compiled_pipeline(p);
       const std::int64_t h = test::hidden_of_the_pipeline(p) * batches;
       for (std::size_t stage = 0; stage < s.programs.size(); ++stage) {
         EXPECT_EQ(broadcast(without, without.programs[stage]), 2 * h);
@@ -101,7 +102,7 @@ TEST(HiddenStatesOfABatchPipeline, CostABroadcastOfEveryLayersInput) {
 TEST(HiddenStatesOfABatchPipeline, TakeAStackOfTheStageAReceivedOneAndTheOwnSamples) {
   BatchPipelineCase p;
   p.pp = 3, p.layers = 7, p.pieces = 2, p.samples = 4;
-  const Schedule s = compiled(with_hidden_states(p)), without = compiled(p);
+  const Schedule s = compiled_pipeline(with_hidden_states(p)), without = compiled_pipeline(p);
   const std::int64_t h = test::hidden_of_the_pipeline(p), layers[] = {3, 2, 2};
   for (std::size_t stage = 0; stage < 3; ++stage) {
     const Program& program = s.programs[stage];
