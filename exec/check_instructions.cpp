@@ -28,7 +28,7 @@ class ListCheck {
     if (next_mark_ != order_.ops() || next_work_ != order_.ops())
       problem("LIST-ORDER", fmt::format("op {} is never issued", std::min(next_mark_, next_work_)));
     for (std::size_t b = 0; b < buffers_.size(); ++b)
-      if (buffers_[b] == State::Live) problem("LIST-BUFFER", fmt::format("buffer {} is never freed", b));
+      if (buffers_[b] == State::Live && !program_.buffers[b].lazy) problem("LIST-BUFFER", fmt::format("buffer {} is never freed", b));
     return std::move(problems_);
   }
 
@@ -71,7 +71,8 @@ class ListCheck {
     if (op != next_mark_++) problem("LIST-ORDER", fmt::format("op {} is marked out of order", op));
     const bool on_host = order_.is_host_wait(op);
     for (const Access& access : schedule_.accesses_of(OpId(program_.first_op.value + op))) {
-      if (program_.buffers[access.buffer.value].resident || buffers_[access.buffer.value] == State::Live) continue;
+      const Buffer& buffer = program_.buffers[access.buffer.value];
+      if ((buffer.resident && !buffer.lazy) || buffers_[access.buffer.value] == State::Live) continue;
       if (!on_host) problem("LIST-BUFFER", fmt::format("op {} uses buffer {} outside its life", op, access.buffer.value));
     }
   }

@@ -127,11 +127,11 @@ class Lowering {
   void collect_lives(const Schedule& schedule) {
     begins_.resize(order_.ops());
     ends_.resize(order_.ops());
-    const std::vector<Lifetime> lives = lifetimes(schedule, program_);
+    const std::vector<Lifetime> lives = lifetimes(schedule, program_, Repetition::First);
     for (std::uint32_t b = 0; b < lives.size(); ++b) {
       if (!lives[b].home.valid()) continue;
       begins_[lives[b].first].push_back(b);
-      ends_[lives[b].last].push_back(b);
+      if (lives[b].last != Lifetime::kStays) ends_[lives[b].last].push_back(b);
     }
   }
 

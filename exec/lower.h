@@ -6,6 +6,7 @@
 // Per group of ops k..l:         (ALLOC* MARK) for each of k..l, FREE*, then WAIT*, one GROUP, RECORD. The frees stand before the launch:
 //                                MARK has taken the op's references, FREE only drops the host's.
 // HostWait k:                    MARK k, HOST_WAIT e, FREE*.
+// ALLOC of a lazy buffer counts in the run's first repetition only; no FREE follows.
 // ALLOC, MARK, FREE, HOST_WAIT happen on the issuing thread; the others are put into a lane and happen there, first in first out.
 // An event is recorded at most once a step, by one lane. A WAIT stands for every earlier op of the recording lane too.
 // Waits are transitively reduced: at most one per other lane and op, and none that an earlier wait, the lane's order, or a HostWait

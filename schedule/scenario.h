@@ -96,6 +96,7 @@ struct Scenario {
   std::optional<GivenCost> given;
   bool assume_overflow = false;               // value of the overflow guard
   std::int64_t steps = 1;
+  bool lazy_state = false;                    // run.lazy_state: gradients and optimizer states are allocated at their first use
   std::string canonical_json;                 // resolved: every value with defaults, keys sorted; digest input
   std::string sha256;                         // of canonical_json; independent of key order, formatting, comments
   std::vector<ResolvedValue> resolved;        // every leaf of canonical_json, in its order

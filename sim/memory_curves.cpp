@@ -40,22 +40,21 @@ void sort_by_time(std::vector<Stamp>& v, std::vector<Stamp>& scratch, std::vecto
 
 }  // namespace
 
-MemoryPlan::MemoryPlan(const Schedule& schedule, const Program& program)
+MemoryPlan::MemoryPlan(const Schedule& schedule, const Program& program, Repetition repetition)
     : lanes_(static_cast<std::uint32_t>(program.lanes.size())), first_op_(program.first_op) {
-  const std::vector<Lifetime> lives = lifetimes(schedule, program);
+  const std::vector<Lifetime> lives = lifetimes(schedule, program, repetition);
   std::vector<std::uint32_t> slot(program.buffers.size(), kNoOp);
   std::vector<std::uint32_t> order;
   for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
     const auto space = static_cast<std::size_t>(buffer.space);
     const auto category = static_cast<std::size_t>(buffer.category);
-    if (buffer.resident) {
+    used_[space] = used_[space] || buffer.resident || lives[b].first != kNoOp;
+    if (buffer.resident && !(buffer.lazy && repetition == Repetition::First)) {
       resident_[space] += buffer.bytes.value;
       resident_categories_[space][category] += buffer.bytes.value;
-      used_[space] = true;
     } else if (lives[b].first != kNoOp) {
       order.push_back(b);
-      used_[space] = true;
     }
   }
   std::stable_sort(order.begin(), order.end(), [&lives](std::uint32_t a, std::uint32_t b) { return lives[a].first < lives[b].first; });
@@ -67,8 +66,8 @@ MemoryPlan::MemoryPlan(const Schedule& schedule, const Program& program)
                         static_cast<std::uint8_t>(buffer.category)});
   }
   collect_uses(schedule, program, slot);
-  by_last_.resize(buffers_.size());
-  std::iota(by_last_.begin(), by_last_.end(), 0u);
+  for (std::uint32_t b = 0; b < buffers_.size(); ++b)
+    if (buffers_[b].last != Lifetime::kStays) by_last_.push_back(b);
   std::stable_sort(by_last_.begin(), by_last_.end(),
                    [this](std::uint32_t a, std::uint32_t b) { return buffers_[a].last < buffers_[b].last; });
 }
@@ -121,7 +120,8 @@ void MemoryWalker::collect_lives(const MemoryPlan& plan, const OpTimes* times) {
   ends_.clear();
   deferred_.clear();
   for (std::uint32_t i = 0; i < buffers.size(); ++i) {
-    const std::int64_t dropped = times[buffers[i].last].issue;
+    const bool stays = buffers[i].last == Lifetime::kStays;
+    const std::int64_t dropped = stays ? INT64_MAX : times[buffers[i].last].issue;
     std::int64_t start = INT64_MAX, end = 0, release = dropped;
     for (const auto* use = plan.uses_begin(buffers[i]); use != plan.uses_end(buffers[i]); ++use) {
       const std::int64_t used_until = times[use->last].end;
@@ -130,12 +130,12 @@ void MemoryWalker::collect_lives(const MemoryPlan& plan, const OpTimes* times) {
       if (use->foreign) release = std::max(release, used_until);
     }
     start_[i] = start;
-    end_[i] = end;
+    end_[i] = stays ? INT64_MAX : end;
     release_[i] = release;
     if (release > dropped) deferred_.emplace_back(release, i);
-    if (start == end) continue;
+    if (start == end_[i]) continue;
     starts_.emplace_back(start, i);
-    ends_.emplace_back(end, i);
+    if (!stays) ends_.emplace_back(end, i);
   }
   sort_by_time(deferred_, scratch_, slices_);
   sort_by_time(starts_, scratch_, slices_);
@@ -168,7 +168,7 @@ void MemoryWalker::host_curves(const MemoryPlan& plan, const OpTimes* times) {
   std::size_t next = 0, drop = 0, later = 0;
   while (next < buffers.size() || drop < by_last.size()) {
     const std::uint32_t alloc_op = next < buffers.size() ? buffers[next].first : kNoOp;
-    const std::uint32_t op = std::min(alloc_op, buffers[by_last[drop]].last);
+    const std::uint32_t op = drop < by_last.size() ? std::min(alloc_op, buffers[by_last[drop]].last) : alloc_op;
     if (alloc_op == op) {
       const std::int64_t at = host_.before(times, op);
       for (; later < deferred_.size() && deferred_[later].first <= at; ++later) release(deferred_[later].second);
@@ -265,8 +265,9 @@ void MemoryWalker::emit_samples(const MemoryPlan& plan, RankId rank, const OpTim
         if (b.space != s) continue;
         const bool live = curve == Curve::Live;
         const std::int64_t from = live ? start_[i] : host_.before(times, b.first);
-        const std::int64_t to = live ? end_[i] : curve == Curve::Active ? release_[i] : times[b.last].issue;
         changes.push_back({from, 1, b.first, b.bytes, b.category});
+        if (b.last == Lifetime::kStays) continue;
+        const std::int64_t to = live ? end_[i] : curve == Curve::Active ? release_[i] : times[b.last].issue;
         changes.push_back({to, 0, b.last, -b.bytes, b.category});
       }
       std::stable_sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {

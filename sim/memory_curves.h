@@ -12,18 +12,19 @@
 #include <span>
 #include <vector>
 
+#include "schedule/ir/liveness.h"
 #include "schedule/ir/loop.h"
 #include "schedule/ir/schedule.h"
 #include "traces/trace.h"
 
 namespace steptwin {
 
-// What the curves need of a program, computed once per program.
+// What the curves need of a program in a run's first or in a later repetition, computed once per program.
 class MemoryPlan {
  public:
   struct Buf {
     std::int64_t bytes = 0;
-    std::uint32_t first = 0, last = 0;  // local ops
+    std::uint32_t first = 0, last = 0;  // local ops; last may be Lifetime::kStays
     std::uint32_t use_begin = 0, use_end = 0;
     std::uint32_t buffer = 0;           // index into Program::buffers
     std::uint16_t home = 0;             // lane
@@ -35,10 +36,10 @@ class MemoryPlan {
     bool foreign = false;               // another lane than home
   };
 
-  MemoryPlan(const Schedule& schedule, const Program& program);
+  MemoryPlan(const Schedule& schedule, const Program& program, Repetition repetition = Repetition::Later);
 
   const std::vector<Buf>& buffers() const { return buffers_; }           // by first op
-  const std::vector<std::uint32_t>& by_last() const { return by_last_; } // indices into buffers(), by last op
+  const std::vector<std::uint32_t>& by_last() const { return by_last_; } // indices into buffers(), by last op, without those that stay
   const Use* uses_begin(const Buf& b) const { return uses_.data() + b.use_begin; }
   const Use* uses_end(const Buf& b) const { return uses_.data() + b.use_end; }
   std::uint32_t lanes() const { return lanes_; }

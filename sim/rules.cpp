@@ -17,18 +17,7 @@ EventRules::EventRules(const Pricing& pricing, const Matching& matching, const S
   computing_.resize(nodes);
   if (shared.device_memory == 0) return;
   memory_.resize(matching.ranks.size());
-  foreign_last_.resize(matching.tables.size());
-  for (std::uint32_t r = 0; r < matching.ranks.size(); ++r) {
-    const MemoryPlan& plan = *shared.memory_plans[r];
-    auto& last = foreign_last_[matching.ranks[r].tables];
-    if (last.empty()) {
-      last.resize(matching.tables[matching.ranks[r].tables].nodes.size());
-      for (std::uint32_t b = 0; b < plan.buffers().size(); ++b)
-        for (const auto* use = plan.uses_begin(plan.buffers()[b]); use != plan.uses_end(plan.buffers()[b]); ++use)
-          if (use->foreign) last[use->last].push_back(b);
-    }
-    start_memory(r);
-  }
+  for (std::uint32_t r = 0; r < matching.ranks.size(); ++r) start_memory(r, 0);
 }
 
 bool EventRules::takes_slot(std::uint32_t rank, std::uint32_t op) const {
@@ -102,9 +91,9 @@ void EventRules::ended(Loop& loop, std::uint32_t rank, std::uint32_t op, std::in
   if (shared_.device_memory == 0) return;
   RankMemory& memory = memory_[rank];
   bool freed = false;
-  for (std::uint32_t b : foreign_last_[matching_.ranks[rank].tables][op]) {
+  for (std::uint32_t b : foreign_last_[memory.plan][op]) {
     if (--memory.open_uses[b] == 0 && memory.dropped[b]) {
-      memory.active -= shared_.memory_plans[rank]->buffers()[b].bytes;
+      memory.active -= memory.plan->buffers()[b].bytes;
       freed = true;
     }
   }
@@ -211,10 +200,23 @@ std::vector<double> max_min_shares(const std::vector<std::vector<std::uint32_t>>
 
 // ---- memory -------------------------------------------------------------------------------------------------------------
 
-void EventRules::start_memory(std::uint32_t rank) {
-  const MemoryPlan& plan = *shared_.memory_plans[rank];
+void EventRules::find_foreign_ends(const MemoryPlan& plan, std::size_t ops) {
+  auto& last = foreign_last_[&plan];
+  if (!last.empty()) return;
+  last.resize(ops);
+  for (std::uint32_t b = 0; b < plan.buffers().size(); ++b)
+    for (const auto* use = plan.uses_begin(plan.buffers()[b]); use != plan.uses_end(plan.buffers()[b]); ++use)
+      if (use->foreign) last[use->last].push_back(b);
+}
+
+void EventRules::start_memory(std::uint32_t rank, std::uint32_t step) {
+  const std::uint32_t tables = matching_.ranks[rank].tables;
+  const MemoryPlan& plan = shared_.memory_plans->of(tables, step);
+  find_foreign_ends(plan, matching_.tables[tables].nodes.size());
   RankMemory& memory = memory_[rank];
   memory = {};
+  memory.plan = &plan;
+  memory.step = step;
   memory.active = plan.resident(static_cast<std::size_t>(Space::Device));
   memory.dropped.assign(plan.buffers().size(), false);
   memory.open_uses.assign(plan.buffers().size(), 0);
@@ -228,8 +230,8 @@ void EventRules::start_memory(std::uint32_t rank) {
 
 // Drops of every op before `op`: the host has issued them.
 void EventRules::apply_drops(std::uint32_t rank, std::uint32_t before_op) {
-  const MemoryPlan& plan = *shared_.memory_plans[rank];
   RankMemory& memory = memory_[rank];
+  const MemoryPlan& plan = *memory.plan;
   for (; memory.next_drop < plan.by_last().size(); ++memory.next_drop) {
     const std::uint32_t b = plan.by_last()[memory.next_drop];
     if (plan.buffers()[b].last >= before_op) break;
@@ -240,13 +242,9 @@ void EventRules::apply_drops(std::uint32_t rank, std::uint32_t before_op) {
 
 bool EventRules::may_issue(Loop& loop, std::uint32_t rank, std::uint32_t op, std::int64_t) {
   RankMemory& memory = memory_[rank];
-  if (memory.step != loop.step(rank)) {
-    const std::uint32_t step = loop.step(rank);
-    start_memory(rank);
-    memory.step = step;
-  }
+  if (memory.step != loop.step(rank)) start_memory(rank, loop.step(rank));
   apply_drops(rank, op);
-  const MemoryPlan& plan = *shared_.memory_plans[rank];
+  const MemoryPlan& plan = *memory.plan;
   std::int64_t need = 0;
   std::size_t next = memory.next_alloc;
   for (; next < plan.buffers().size() && plan.buffers()[next].first <= op; ++next)

@@ -4,12 +4,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <queue>
 #include <vector>
 
 #include "schedule/ir/loop.h"
 #include "schedule/machine/machine.h"
-#include "sim/memory_curves.h"
+#include "sim/memory_plans.h"
 #include "sim/pricing.h"
 
 namespace steptwin {
@@ -52,7 +53,7 @@ struct SharedResources {
   double contention = 0;                       // Host::compute_contention
   std::vector<std::uint32_t> node_of;          // [simulated rank]
   std::int64_t device_memory = 0;              // capacity for `active`, bytes; 0 = no limit
-  std::vector<const MemoryPlan*> memory_plans; // [simulated rank]; needed with device_memory
+  const MemoryPlans* memory_plans = nullptr;   // needed with device_memory
   bool any() const { return fair_links || compute_slots > 0 || contention > 0 || device_memory > 0; }
 };
 
@@ -99,6 +100,7 @@ class EventRules : public FixedCosts {
 
   // Memory of one rank: what `active` holds, and what is dropped but still in use.
   struct RankMemory {
+    const MemoryPlan* plan = nullptr;            // of the repetition
     std::int64_t active = 0;
     std::size_t next_alloc = 0, next_drop = 0;   // into the plan
     std::uint32_t step = 0;
@@ -106,7 +108,8 @@ class EventRules : public FixedCosts {
     std::vector<bool> dropped;
   };
   void apply_drops(std::uint32_t rank, std::uint32_t before_op);
-  void start_memory(std::uint32_t rank);
+  void start_memory(std::uint32_t rank, std::uint32_t step);
+  void find_foreign_ends(const MemoryPlan& plan, std::size_t ops);
 
   const Matching& matching_;
   const SharedResources& shared_;
@@ -117,7 +120,7 @@ class EventRules : public FixedCosts {
   std::vector<std::uint32_t> free_slots_;                                      // [node]
   std::vector<std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>>> slot_queue_;
   std::vector<RankMemory> memory_;
-  std::vector<std::vector<std::vector<std::uint32_t>>> foreign_last_;          // [tables][op] -> buffers whose last foreign use on a lane it is
+  std::map<const MemoryPlan*, std::vector<std::vector<std::uint32_t>>> foreign_last_;  // [op]: buffers whose last foreign use on a lane it is
 };
 
 // Max-min fair shares: flows over ports of capacity 1 each; progressive filling (Bertsekas & Gallager, Data Networks, 6.5.2).

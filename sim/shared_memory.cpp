@@ -9,13 +9,13 @@
 
 namespace steptwin {
 
-SharedMemory::SharedMemory(const Matching& matching, const std::vector<MemoryPlan>& plans, const std::vector<std::uint32_t>& node_of,
+SharedMemory::SharedMemory(const Matching& matching, const MemoryPlans& plans, const std::vector<std::uint32_t>& node_of,
                        const Machine* machine)
     : matching_(matching), plans_(plans), node_of_(node_of), events_(matching.ranks.size()) {
   if (machine == nullptr) return;
   const auto limit = [&](Space space, Bytes capacity) {
     const auto s = static_cast<std::size_t>(space);
-    if (std::any_of(plans.begin(), plans.end(), [s](const MemoryPlan& p) { return p.uses_space(s); })) capacity_[s] = capacity.value;
+    if (plans.use_space(s)) capacity_[s] = capacity.value;
   };
   limit(Space::Pinned, machine->host.pinned_memory);
   limit(Space::Pageable, machine->host.pageable_memory);
@@ -24,13 +24,14 @@ SharedMemory::SharedMemory(const Matching& matching, const std::vector<MemoryPla
   if (machine->disk) limit(Space::Storage, machine->disk->capacity);
 }
 
-void SharedMemory::record(std::uint32_t rank, const OpTimes* times, const HostClock& clock) {
+void SharedMemory::record(std::uint32_t rank, std::uint32_t step, const OpTimes* times, const HostClock& clock) {
   if (!watches()) return;
-  const MemoryPlan& plan = plans_[matching_.ranks[rank].tables];
+  const MemoryPlan& plan = plans_.of(matching_.ranks[rank].tables, step);
   const auto before = static_cast<std::ptrdiff_t>(events_[rank].size());
   for (const auto& b : plan.buffers()) {
     if (!limited(b.space) || b.bytes == 0) continue;
     events_[rank].push_back({clock.before(times, b.first), true, b.first, b.space, b.category, b.bytes});
+    if (b.last == Lifetime::kStays) continue;
     events_[rank].push_back({times[b.last].issue, false, b.last, b.space, b.category, b.bytes});
   }
   std::stable_sort(events_[rank].begin() + before, events_[rank].end(),
@@ -45,7 +46,7 @@ void SharedMemory::clear() {
   for (auto& events : events_) events.clear();
 }
 
-const MemoryPlan& SharedMemory::plan_of(RankId rank) const { return plans_[matching_.ranks[matching_.stand_in[rank.value]].tables]; }
+const MemoryPlan& SharedMemory::plan_of(RankId rank) const { return plans_.of(matching_.ranks[matching_.stand_in[rank.value]].tables, 0); }
 
 std::uint32_t SharedMemory::owner_of(RankId rank, std::size_t space) const {
   if (static_cast<Space>(space) == Space::Device) return rank.value / ranks_per_device_;

@@ -11,18 +11,18 @@
 
 #include "schedule/ir/matching.h"
 #include "schedule/machine/machine.h"
-#include "sim/memory_curves.h"
+#include "sim/memory_plans.h"
 #include "sim/out_of_memory.h"
 
 namespace steptwin {
 
 class SharedMemory {
  public:
-  // `plans`: [tables]; `node_of`: [mesh rank]. All must outlive this; machine may be null (nothing is limited).
-  SharedMemory(const Matching& matching, const std::vector<MemoryPlan>& plans, const std::vector<std::uint32_t>& node_of, const Machine* machine);
+  // `node_of`: [mesh rank]. All must outlive this; machine may be null (nothing is limited).
+  SharedMemory(const Matching& matching, const MemoryPlans& plans, const std::vector<std::uint32_t>& node_of, const Machine* machine);
 
   // A simulated rank finished a repetition; repetitions of a rank come in order.
-  void record(std::uint32_t rank, const OpTimes* times, const HostClock& clock);
+  void record(std::uint32_t rank, std::uint32_t step, const OpTimes* times, const HostClock& clock);
   // The earliest request that a shared memory cannot meet.
   std::optional<Shortage> first_shortage() const;
   void clear();
@@ -49,11 +49,11 @@ class SharedMemory {
   std::vector<std::vector<RankId>> distinct_groups(std::size_t space) const;
   std::optional<Shortage> shortage_of(const std::vector<RankId>& ranks, std::size_t space) const;
   std::optional<Shortage> resident_shortage(const std::vector<RankId>& ranks, std::size_t space, Shortage& held) const;
-  const MemoryPlan& plan_of(RankId rank) const;
+  const MemoryPlan& plan_of(RankId rank) const;  // of the first repetition
   std::string name_of_memory(RankId rank, std::size_t space) const;
 
   const Matching& matching_;
-  const std::vector<MemoryPlan>& plans_;
+  const MemoryPlans& plans_;
   const std::vector<std::uint32_t>& node_of_;
   std::uint32_t ranks_per_device_ = 1;
   std::array<std::int64_t, kSpaces> capacity_{};  // 0: unlimited, or no program uses it

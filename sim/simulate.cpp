@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,7 +12,7 @@
 #include "schedule/ir/times_buffer.h"
 #include "schedule/ir/verify.h"
 #include "sim/shared_memory.h"
-#include "sim/memory_curves.h"
+#include "sim/memory_plans.h"
 #include "sim/out_of_memory.h"
 #include "sim/pricing.h"
 #include "sim/rules.h"
@@ -42,11 +43,11 @@ class Simulation {
     pricing_ = price(schedule, matching_, costs, options.guard_value);
     check_time_range(schedule, matching_, pricing_, options.steps);
     note_coverage();
-    for (const ProgramTables& tables : matching_.tables) plans_.emplace_back(schedule, schedule.programs[tables.program.value]);
-    for (const SimRank& rank : matching_.ranks) {
-      shared_.node_of.push_back(node_of_.empty() ? 0 : node_of_[rank.rank.value]);
-      shared_.memory_plans.push_back(&plans_[rank.tables]);
-    }
+    plans_ = std::make_unique<MemoryPlans>(schedule, matching_);
+    shared_.memory_plans = plans_.get();
+    if (plans_->first_differs() && options.steps == 1)
+      trace_.warnings.push_back("the first step begins without its lazy buffers: --steps 2 shows the memory of those behind it");
+    for (const SimRank& rank : matching_.ranks) shared_.node_of.push_back(node_of_.empty() ? 0 : node_of_[rank.rank.value]);
     if (machine != nullptr) {
       shared_.fair_links = machine->sharing == LinkSharing::Fair;
       shared_.compute_slots = static_cast<std::uint32_t>(std::max(machine->host.compute_slots, 0));
@@ -55,8 +56,10 @@ class Simulation {
       shared_.contention = machine->host.compute_contention;
     }
     const Bytes capacity = machine == nullptr ? Bytes(0) : machine->device.memory;
-    for (const MemoryPlan& plan : plans_) requests_.push_back(first_over_capacity(schedule, plan, Space::Device, capacity));
-    shared_memory_ = std::make_unique<SharedMemory>(matching_, plans_, node_of_, machine);
+    for (std::uint32_t step = 0; step < requests_.size(); ++step)
+      for (std::uint32_t t = 0; t < matching_.tables.size(); ++t)
+        requests_[step].push_back(first_over_capacity(schedule, plans_->of(t, step), Space::Device, capacity));
+    shared_memory_ = std::make_unique<SharedMemory>(matching_, *plans_, node_of_, machine);
     fill_ranks();
   }
 
@@ -160,12 +163,12 @@ class Simulation {
     if (step == 0) first_starts_[rank] = ops == 0 ? 0 : first;
     step_ends_[rank].push_back(last);
     last_times_[rank] = times;
-    if (step == 0) note_shortage(rank, times);
+    if (step < requests_.size()) note_shortage(rank, step, times);
     const HostClock clock = host_clock(rank, times);
-    shared_memory_->record(rank, times, clock);
+    shared_memory_->record(rank, step, times, clock);
     MemoryResult memory;
     const bool full = options_.detail == TraceDetail::Full;
-    walker_.walk(plans_[matching_.ranks[rank].tables], matching_.ranks[rank].rank, times,
+    walker_.walk(plans_->of(matching_.ranks[rank].tables, step), matching_.ranks[rank].rank, times,
                  full ? MemoryWalker::Detail::Samples : MemoryWalker::Detail::Peaks, memory, clock);
     merge_peaks(peaks_[rank], memory.peaks);
     trace_.samples.insert(trace_.samples.end(), memory.samples.begin(), memory.samples.end());
@@ -201,23 +204,25 @@ class Simulation {
   }
 
   // ---- outcomes -------------------------------------------------------------------------------------------------------
-  // The earliest device request that cannot be met; every repetition makes the same ones, so the first tells when.
-  void note_shortage(std::uint32_t rank, const OpTimes* times) {
-    const auto& request = requests_[matching_.ranks[rank].tables];
+  // The earliest device request that cannot be met; all repetitions but the first make the same ones, so the second tells when.
+  void note_shortage(std::uint32_t rank, std::uint32_t step, const OpTimes* times) {
+    const auto& request = requests_[step][matching_.ranks[rank].tables];
     if (!request) return;
-    const std::int64_t at = request->op == 0 ? 0 : times[request->op - 1].issue;
-    if (!shortage_ || std::pair(at, rank) < *shortage_) shortage_ = {at, rank};
+    const std::int64_t at = request->op > 0 ? times[request->op - 1].issue : step > 0 ? times[0].issue : 0;
+    const DeviceShortage found{at, rank, step};
+    if (!shortage_ || found < *shortage_) shortage_ = found;
   }
 
   void judge_device_memory() {
     if (!shortage_) return;
-    const SimRank& rank = matching_.ranks[shortage_->second];
-    trace_.outcome = out_of_memory(schedule_, plans_[rank.tables], rank.rank, *requests_[rank.tables], at_ns(shortage_->first));
+    const SimRank& rank = matching_.ranks[shortage_->rank];
+    trace_.outcome = out_of_memory(schedule_, plans_->of(rank.tables, shortage_->step), rank.rank, *requests_[shortage_->step][rank.tables],
+                                   at_ns(shortage_->at));
   }
 
   void judge_shared_memory() {
     const auto shortage = shared_memory_->first_shortage();
-    if (!shortage || (shortage_ && shortage_->first <= ns(shortage->at))) return;
+    if (!shortage || (shortage_ && shortage_->at <= ns(shortage->at))) return;
     trace_.outcome = out_of_memory(schedule_, *shortage);
   }
 
@@ -265,7 +270,7 @@ class Simulation {
     trace_.outcome.text = "the step cannot go on: a host waits for memory that is freed only by ops behind it";
     for (std::uint32_t r = 0; event_ && r < matching_.ranks.size(); ++r) {
       if (!event_->host_stalled(r)) continue;
-      const OpId op(plans_[matching_.ranks[r].tables].first_op().value + event_->host_position(r));
+      const OpId op(plans_->of(matching_.ranks[r].tables, 0).first_op().value + event_->host_position(r));
       trace_.outcome.details.push_back(
           fmt::format("rank {} stalls (wait_mem) before `{}`", matching_.ranks[r].rank.value, print_op(schedule_, op)));
     }
@@ -340,9 +345,14 @@ class Simulation {
   std::vector<std::uint32_t> node_of_;  // [mesh rank]; empty without a machine
   Pricing pricing_;
   SharedResources shared_;
-  std::vector<MemoryPlan> plans_;  // [tables]
-  std::vector<std::optional<MemoryRequest>> requests_;                // [tables] the first that exceeds the device
-  std::optional<std::pair<std::int64_t, std::uint32_t>> shortage_;    // when and on which simulated rank that comes first
+  struct DeviceShortage {
+    std::int64_t at = 0;
+    std::uint32_t rank = 0, step = 0;  // simulated rank; repetition
+    auto operator<=>(const DeviceShortage&) const = default;
+  };
+  std::unique_ptr<MemoryPlans> plans_;
+  std::array<std::vector<std::optional<MemoryRequest>>, 2> requests_;  // [first or later repetition][tables] the first that exceeds the device
+  std::optional<DeviceShortage> shortage_;                             // the earliest of them
   std::unique_ptr<SharedMemory> shared_memory_;
   MemoryWalker walker_;
   std::vector<std::int64_t> launches_;  // of the rank that is walked

@@ -51,7 +51,8 @@ std::optional<Exit> predict(const Job& job, ExecutionRun& run) {
   SimulationRun& sim = run.prediction;
   const std::unique_ptr<CostModel> costs = cost_model_of(sim.subject);
   sim.options = simulate_options(job.options, sim.subject);
-  sim.options.steps = job.execute.warm_up + job.execute.steps > 1 ? 2 : 1;  // the last of two is the steady state
+  const bool first_only = job.execute.warm_up + job.execute.steps == 1 && job.execute.load.empty();
+  sim.options.steps = first_only ? 1 : 2;  // the last of two is the steady state
   sim.cost_model = costs->name();
   std::optional<RunRecord> record;
   if (!job.options.flag("no-db")) {

@@ -27,6 +27,7 @@ class HostMemory final : public MemorySource {
   void write(std::byte* to, const std::byte* from, std::int64_t bytes) override { copy(to, from, bytes); }
   void read(std::byte* to, const std::byte* from, std::int64_t bytes) override { copy(to, from, bytes); }
   void read_by_end_of_step(std::byte* to, const std::byte* from, std::int64_t bytes) override { copy(to, from, bytes); }
+  void fill_new(const std::function<void()>& fill) override { fill(); }
 
  private:
   static void copy(std::byte* to, const std::byte* from, std::int64_t bytes) { std::memcpy(to, from, static_cast<std::size_t>(bytes)); }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "schedule/ir/schedule.h"
 
@@ -19,6 +20,9 @@ class MemorySource {
   virtual void write(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;  // `from` may change after the call
   virtual void read(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;   // `to` is filled when it returns
   virtual void read_by_end_of_step(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
+  // Runs `fill`, whose clears and writes go to memory that nothing issued so far touches: they wait for none of it, and have happened at
+  // the return.
+  virtual void fill_new(const std::function<void()>& fill) = 0;
 };
 
 // Every space is host memory; reads and writes are immediate.

@@ -19,15 +19,28 @@ RankMemory::RankMemory(const Schedule& schedule, const Program& program, RankId 
       blocks_(program.buffers.size()),
       ops_(program.op_count) {
   for (const Lifetime& life : lifetimes(schedule, program)) home_.push_back(life.home.valid() ? life.home.value : 0);
-  for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
-    if (!program.buffers[b].resident) continue;
-    allocate(b);
-    source.clear(blocks_[b]->data, program.buffers[b].bytes.value);
-  }
+  for (std::uint32_t b = 0; b < program.buffers.size(); ++b)
+    if (program.buffers[b].resident && !program.buffers[b].lazy) allocate_resident(b);
+}
+
+// Memory of its own, not the pool's: it is never another buffer's, so it may be cleared while ops run.
+void RankMemory::allocate_resident(std::uint32_t buffer) {
+  constexpr std::uint32_t kNoLane = 0xffffffffu;
+  const Buffer& b = program_.buffers[buffer];
+  blocks_[buffer] = pool_->allocate(b.bytes.value, b.space, b.category, kNoLane);
+  source_->clear(blocks_[buffer]->data, b.bytes.value);
 }
 
 void RankMemory::allocate(std::uint32_t buffer) {
   const Buffer& b = program_.buffers[buffer];
+  if (b.lazy) {
+    if (blocks_[buffer] != nullptr) return;
+    source_->fill_new([&] {
+      allocate_resident(buffer);
+      if (fill_lazy_) fill_lazy_(buffer);
+    });
+    return;
+  }
   invariant(blocks_[buffer] == nullptr, "a buffer is allocated once a step");
   blocks_[buffer] = pool_->allocate(b.bytes.value, b.space, b.category, home_[buffer]);
 }
@@ -108,7 +121,7 @@ bool RankMemory::does_work(std::uint32_t op, MemorySource& reader) const {
 }
 
 std::byte* RankMemory::resident(std::uint32_t buffer) const {
-  return program_.buffers[buffer].resident ? blocks_[buffer]->data : nullptr;
+  return program_.buffers[buffer].resident && blocks_[buffer] != nullptr ? blocks_[buffer]->data : nullptr;
 }
 
 }  // namespace steptwin

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -16,7 +17,7 @@ namespace steptwin {
 
 class RankMemory {
  public:
-  // `comms`: the expanded communicators of the schedule. Allocates the resident buffers, zeroed.
+  // `comms`: the expanded communicators of the schedule. Allocates the resident buffers that are not lazy, zeroed.
   RankMemory(const Schedule& schedule, const Program& program, RankId rank, const std::vector<CommInstances>& comms,
              MemorySource& source = host_memory());
 
@@ -25,7 +26,9 @@ class RankMemory {
   MemorySource& source() const { return *source_; }
   RankId rank() const { return rank_; }
 
-  void allocate(std::uint32_t buffer);
+  // Called when a lazy buffer has been allocated, zeroed: fills in what it starts with.
+  void when_lazy_begins(std::function<void(std::uint32_t buffer)> fill) { fill_lazy_ = std::move(fill); }
+  void allocate(std::uint32_t buffer);  // of a lazy one: in the first repetition
   void drop(std::uint32_t buffer);
   // Local op numbers. begin_op at its MARK, end_op when it has ended.
   void begin_op(std::uint32_t op);
@@ -36,7 +39,7 @@ class RankMemory {
   MemberMemory member_memory(std::uint32_t op) const;
   bool does_work(std::uint32_t op) const { return does_work(op, *source_); }  // false: its guard says no
   bool does_work(std::uint32_t op, MemorySource& reader) const;               // reads the guard through `reader`
-  std::byte* resident(std::uint32_t buffer) const;  // null: not resident
+  std::byte* resident(std::uint32_t buffer) const;  // null: not resident, or lazy and not there yet
 
  private:
   struct OpMemory {
@@ -47,6 +50,7 @@ class RankMemory {
   };
   BoundAccess bind(const Access& access) const;
   void use(BufferId buffer, std::uint32_t lane, OpMemory& op);
+  void allocate_resident(std::uint32_t buffer);
 
   const Schedule& schedule_;
   const Program& program_;
@@ -57,6 +61,7 @@ class RankMemory {
   std::vector<std::uint32_t> home_;             // [buffer] lane
   std::vector<BufferPool::Block*> blocks_;      // [buffer]
   std::vector<OpMemory> ops_;
+  std::function<void(std::uint32_t)> fill_lazy_;
 };
 
 }  // namespace steptwin

@@ -46,7 +46,7 @@ std::map<std::string, Stored> catalogue(const Schedule& schedule, const Matching
     for (std::uint32_t b = 0; b < program.buffers.size(); ++b) {
       const Buffer& buffer = program.buffers[b];
       const bool state = buffer.category == Category::Param || (buffer.category == Category::Optimizer && buffer.name.valid());
-      if (!buffer.resident || !buffer.layout.valid() || !state) continue;
+      if (memories[r].resident(b) == nullptr || !buffer.layout.valid() || !state) continue;
       const Layout& layout = schedule.layouts[buffer.layout.value];
       for (const TensorPiece& piece : tensor_pieces(layout, ranges.of(r, buffer, {}))) {
         const TensorSpec& tensor = layout.tensors[piece.tensor];

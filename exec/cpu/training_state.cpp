@@ -77,28 +77,37 @@ void TrainingState::find_losses(std::uint32_t rank) {
 }
 
 void TrainingState::initialise_parameters() {
-  if (!options_.load.empty()) {
-    earlier_steps_ = load_state(schedule_, matching_, memories_, options_.load);
-    return set_up_loss_scale();
-  }
+  if (!options_.load.empty()) return load();
   set_up_loss_scale();
   for (std::uint32_t r = 0; r < memories_.size(); ++r) {
-    const Program& p = program(r);
-    for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
-      const Buffer& buffer = p.buffers[b];
-      const bool master = buffer.category == Category::Optimizer && schedule_.name(buffer.name).ends_with(".master");
-      if (!buffer.resident || !buffer.layout.valid() || (buffer.category != Category::Param && !master)) continue;
-      const Layout& layout = schedule_.layouts[buffer.layout.value];
-      for (const TensorPiece& piece : tensor_pieces(layout, ranges_.of(r, buffer, {}))) {
-        if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return;
-        const TensorSpec& tensor = layout.tensors[piece.tensor];
-        std::vector<std::byte> values(static_cast<std::size_t>(tensor.bytes().value));
-        initialise_parameter(drawn_as(schedule_, tensor.name), tensor, values.data(), options_.seed);
-        const std::int64_t size = size_of(tensor.dtype);
-        memories_[r].source().write(memories_[r].resident(b) + piece.at, values.data() + piece.first_element * size, piece.elements * size);
-      }
-    }
+    memories_[r].when_lazy_begins([this, r](std::uint32_t buffer) { initialise(r, buffer); });
+    for (std::uint32_t b = 0; b < program(r).buffers.size(); ++b)
+      if (memories_[r].resident(b) != nullptr) initialise(r, b);
   }
+}
+
+void TrainingState::initialise(std::uint32_t rank, std::uint32_t b) const {
+  const Buffer& buffer = program(rank).buffers[b];
+  const bool master = buffer.category == Category::Optimizer && schedule_.name(buffer.name).ends_with(".master");
+  if (!buffer.layout.valid() || (buffer.category != Category::Param && !master)) return;
+  const Layout& layout = schedule_.layouts[buffer.layout.value];
+  for (const TensorPiece& piece : tensor_pieces(layout, ranges_.of(rank, buffer, {}))) {
+    if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return;
+    const TensorSpec& tensor = layout.tensors[piece.tensor];
+    std::vector<std::byte> values(static_cast<std::size_t>(tensor.bytes().value));
+    initialise_parameter(drawn_as(schedule_, tensor.name), tensor, values.data(), options_.seed);
+    const std::int64_t size = size_of(tensor.dtype);
+    memories_[rank].source().write(memories_[rank].resident(b) + piece.at, values.data() + piece.first_element * size, piece.elements * size);
+  }
+}
+
+// What is loaded is there from the start, lazy or not.
+void TrainingState::load() {
+  for (std::uint32_t r = 0; r < memories_.size(); ++r)
+    for (std::uint32_t b = 0; b < program(r).buffers.size(); ++b)
+      if (program(r).buffers[b].lazy) memories_[r].allocate(b);
+  earlier_steps_ = load_state(schedule_, matching_, memories_, options_.load);
+  set_up_loss_scale();
 }
 
 std::optional<std::uint32_t> TrainingState::loss_scale_buffer(std::uint32_t rank) const {
@@ -219,7 +228,7 @@ void TrainingState::end_step(std::uint32_t rank, std::uint32_t step) {
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& buffer = p.buffers[b];
     const bool gradient = buffer.category == Category::Gradient || buffer.category == Category::GradientShard;
-    if (!buffer.resident || !gradient || !buffer.layout.valid()) continue;
+    if (memories_[rank].resident(b) == nullptr || !gradient || !buffer.layout.valid()) continue;
     read_shares(rank, schedule_.layouts[buffer.layout.value], ranges_.of(rank, buffer, {}), memories_[rank].resident(b), gradients_[rank]);
   }
 }
@@ -266,7 +275,7 @@ void TrainingState::fill_part(std::uint32_t rank, RankPart& part) const {
   const Program& p = program(rank);
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& buffer = p.buffers[b];
-    if (!buffer.resident || buffer.category != Category::Param || !buffer.layout.valid()) continue;
+    if (memories_[rank].resident(b) == nullptr || buffer.category != Category::Param || !buffer.layout.valid()) continue;
     const Layout& layout = schedule_.layouts[buffer.layout.value];
     read_shares(rank, layout, ranges_.of(rank, buffer, {}), memories_[rank].resident(b), part.parameters[b]);
   }

@@ -24,7 +24,7 @@ class TrainingState {
   // Throws EnvironmentError: a text that is too short, ids or a loss in another form than is filled in and read here.
   TrainingState(const Schedule& schedule, const Matching& matching, std::vector<RankMemory>& memories, const ExecuteOptions& options);
 
-  void initialise_parameters();  // parameters and master copies, of shards what they hold; everything else stays zero.
+  void initialise_parameters();  // parameters and master copies, of shards what they hold; everything else stays zero. Lazy buffers later.
                                  // Or all of the state from ExecuteOptions::load: steps, data and Adam go on behind its last one. Returns early on the stop flag
   void save() const;             // into ExecuteOptions::save, if it is set
   void begin_step(std::uint32_t rank, std::uint32_t step);  // fills the input buffers
@@ -45,6 +45,8 @@ class TrainingState {
     std::vector<std::vector<float>> steps;  // [step][index into ops]; filled by the end of the step
   };
   const Program& program(std::uint32_t rank) const;
+  void initialise(std::uint32_t rank, std::uint32_t buffer) const;  // as initialise_parameters(), one buffer
+  void load();
   void find_losses(std::uint32_t rank);
   void read_shares(std::uint32_t rank, const Layout& layout, ByteRange range, const std::byte* data, TensorShares& shares) const;
   struct Skipped {

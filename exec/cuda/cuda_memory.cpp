@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "exec/cuda/cuda_check.h"
 #include "schedule/base/error.h"
@@ -110,6 +111,14 @@ void CudaMemory::read_by_end_of_step(std::byte* to, const std::byte* from, std::
   std::byte* const pinned = staging(bytes);
   cuda_check(cudaMemcpyAsync(pinned, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, stream_), "read from a buffer");
   reads_[slot_].push_back({pinned, to, bytes});
+}
+
+// On the default stream, which the lanes' streams do not wait for, nor it for them.
+void CudaMemory::fill_new(const std::function<void()>& fill) {
+  const StreamHandle lane = std::exchange(stream_, StreamHandle{});
+  fill();
+  cuda_check(cudaStreamSynchronize(stream_), "fill new memory");
+  stream_ = lane;
 }
 
 void CudaMemory::deliver(std::uint32_t slot) {

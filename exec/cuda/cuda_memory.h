@@ -24,6 +24,7 @@ class CudaMemory final : public MemorySource {
   void write(std::byte* to, const std::byte* from, std::int64_t bytes) override;
   void read(std::byte* to, const std::byte* from, std::int64_t bytes) override;
   void read_by_end_of_step(std::byte* to, const std::byte* from, std::int64_t bytes) override;
+  void fill_new(const std::function<void()>& fill) override;
 
   // The stream that reads and writes use while an op of that lane is put into it.
   void use_stream(StreamHandle stream) { stream_ = stream; }

@@ -99,11 +99,13 @@ LaneId ScheduleBuilder::lane(std::string name, Engine engine, Priority priority)
 BufferId ScheduleBuilder::buffer(std::string_view buffer_name, Space space, Category category, Bytes bytes, LayoutId layout, bool resident) {
   const NameId id = name(buffer_name);
   auto& buffers = schedule_.programs.back().buffers;
-  buffers.push_back({id, space, category, resident, layout, bytes, {}});
+  buffers.push_back({id, space, category, resident, false, layout, bytes, {}});
   return BufferId(static_cast<std::uint32_t>(buffers.size() - 1));
 }
 
 void ScheduleBuilder::shard_buffer(BufferId buffer, CommId comm) { schedule_.programs.back().buffers[buffer.value].shard = comm; }
+
+void ScheduleBuilder::make_lazy(BufferId buffer) { schedule_.programs.back().buffers[buffer.value].lazy = true; }
 
 void ScheduleBuilder::grow_buffer(BufferId buffer, Bytes bytes) { schedule_.programs.back().buffers[buffer.value].bytes = bytes; }
 

@@ -26,6 +26,7 @@ class ScheduleBuilder {
   LaneId lane(std::string name, Engine engine, Priority priority = Priority::Normal);
   BufferId buffer(std::string_view name, Space space, Category category, Bytes bytes, LayoutId layout = {}, bool resident = false);
   void shard_buffer(BufferId buffer, CommId comm);  // declares it one shard of its layout (Buffer::shard)
+  void make_lazy(BufferId buffer);                  // of a resident one (Buffer::lazy)
   void grow_buffer(BufferId buffer, Bytes bytes);  // sets a new size (flat buckets whose size is known late)
   GroupId new_group();
 

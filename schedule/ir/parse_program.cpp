@@ -80,6 +80,8 @@ void read_buffer_property(const TextScope& scope, LineCursor& line, Buffer& buff
     buffer.shard = CommId(known_name(line, scope.communicators, "communicator"));
   } else if (line.take_word("resident")) {
     buffer.resident = true;
+  } else if (line.take_word("lazy")) {
+    buffer.resident = buffer.lazy = true;
   } else if (const auto category = enum_of<Category>(token.text, kCategories)) {
     buffer.category = *category, line.take();
   } else if (const auto space = enum_of<Space>(token.text, kSpaces)) {
@@ -87,9 +89,9 @@ void read_buffer_property(const TextScope& scope, LineCursor& line, Buffer& buff
   } else {
     auto known = enum_words<Category>(kCategories);
     for (const std::string& word : enum_words<Space>(kSpaces)) known.push_back(word);
-    known.insert(known.end(), {"layout", "shard", "resident"});
+    known.insert(known.end(), {"layout", "shard", "resident", "lazy"});
     const std::string near = line.suggestion(token.text, known);
-    line.expected("a category, space, size, layout, shard or resident", near);
+    line.expected("a category, space, size, layout, shard, resident or lazy", near);
   }
 }
 

@@ -166,7 +166,7 @@ class SchedulePrinter {
     out_ += ' ', append_size(out_, buffer.bytes);
     if (buffer.layout.valid()) out_ += " layout ", layouts_.append(out_, buffer.layout.value);
     if (buffer.shard.valid()) out_ += " shard ", append_name(out_, s_.communicators[buffer.shard.value].name);
-    if (buffer.resident) out_ += " resident";
+    if (buffer.resident) out_ += buffer.lazy ? " lazy" : " resident";
     out_ += '\n';
   }
 

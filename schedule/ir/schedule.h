@@ -81,6 +81,7 @@ struct Buffer {
   Space space = Space::Device;
   Category category = Category::Other;
   bool resident = false;  // lives for the whole run; carried over steps by name
+  bool lazy = false;      // resident, but allocated at its first access in the run's first repetition, as what it starts with (zeros)
   LayoutId layout;        // none = opaque bytes
   Bytes bytes;
   CommId shard;           // valid: member i of this communicator holds bytes [i * bytes, (i + 1) * bytes) of what the layout describes; the

@@ -20,7 +20,7 @@
 //                                            flops left out: 2*batch*m*n*k for matmul, else 0
 //   program NAME ranks RANKS [stages LIST]   RANKS: all | none | LIST | AXIS=LIST {AXIS=LIST}, a box; other axes in full
 //     lane NAME ENGINE [priority high]       ENGINE: compute copy_up copy_down network storage host
-//     buffer HANDLE [named NAME] [CATEGORY] [SPACE] [SIZE] [layout NAME] [shard COMM] [resident]
+//     buffer HANDLE [named NAME] [CATEGORY] [SPACE] [SIZE] [layout NAME] [shard COMM] [resident | lazy]
 //                                            b<own index> = no name, or the name after `named` (needed when names repeat).
 //                                            Left out: other, device, the extent of the layout (0 without one; of a shard, one member's share of it)
 //     N KIND clauses                         N counts up by one from 0 in every program

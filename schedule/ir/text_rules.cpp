@@ -9,8 +9,8 @@ namespace steptwin {
 namespace {
 
 // Sorted; looked up by binary search.
-constexpr std::array<std::string_view, 30> kClauseWords = {"after", "all",    "at",       "axes",  "bytes",  "dtype",    "for",   "from",
-                                                           "group", "groups", "hold",     "lane",  "layout", "max",      "named", "none",
+constexpr std::array<std::string_view, 31> kClauseWords = {"after", "all",    "at",       "axes",  "bytes",  "dtype",    "for",   "from",
+                                                           "group", "groups", "hold",     "lane",  "layout", "lazy", "max",      "named", "none",
                                                            "of",    "on",     "priority", "ranks", "read",   "resident", "root",  "stages",
                                                            "time",  "to",     "update",   "when",  "work",   "write"};
 static_assert(std::is_sorted(kClauseWords.begin(), kClauseWords.end()));

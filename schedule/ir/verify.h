@@ -9,7 +9,7 @@
 //   MESSAGE-ORDER  matched, but the labels of the two ends name different messages (warning where only their stages are no neighbours)
 //   GROUP-SPLIT  a pair inside one group on one side, split over two interlocking groups on the other
 //   ACCESS       an access that does not fit its op (communication bytes against part sizes), a part outside its buffer or layout, a
-//                buffer smaller than its layout
+//                buffer smaller than its layout, a lazy buffer that nobody uses
 //   USE-BEFORE-WRITE  a part read that no earlier op has written (resident buffers count as written)
 //   RACE         two overlapping accesses, one a write, ordered by no lane, dependency or HostWait of the same rank
 //   GUARD        a guard on communication that is not the result of a collective over at least its members, or that only some of its members have

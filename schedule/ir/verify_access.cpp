@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "schedule/ir/liveness.h"
 #include "schedule/ir/part_size.h"
 #include "schedule/ir/verify_checks.h"
 
@@ -113,12 +114,23 @@ class AccessChecker {
   const std::vector<RankId> ranks_;
 };
 
+void check_lazy(const Schedule& s, const Program& program, Findings& findings) {
+  const std::vector<Lifetime> lives = lifetimes(s, program, Repetition::First);
+  for (std::uint32_t b = 0; b < lives.size() && !findings.full(); ++b)
+    if (program.buffers[b].lazy && !lives[b].home.valid())
+      findings.error("ACCESS",
+                     fmt::format("no op with a lane uses the lazy buffer {} of {}: it would never be allocated", s.buffer_name(program, BufferId(b)),
+                                 program.name),
+                     "let an op use it, or declare it resident");
+}
+
 }  // namespace
 
 void check_accesses(const Schedule& s, const CommTables& tables, Findings& findings) {
   for (const Program& program : s.programs) {
     AccessChecker checker(s, tables, program, findings);
     for (std::uint32_t i = 0; i < program.op_count && !findings.full(); ++i) checker.check(OpId(program.first_op.value + i));
+    if (has_lazy_buffers(program)) check_lazy(s, program, findings);
   }
 }
 

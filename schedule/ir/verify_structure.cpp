@@ -159,6 +159,8 @@ void check_buffers(const Schedule& s, const Program& program, const std::vector<
     if (!name_ok || !layout_ok || !known(buffer.space, kSpaces) || !known(buffer.category, kCategories) ||
         !within(buffer.bytes.value, kMaxBytes) || (buffer.shard.valid() && buffer.shard.value >= s.communicators.size())) {
       findings.error(kRange, fmt::format("buffer {} of {} has a name, layout, space, category or size out of bounds", b, program.name));
+    } else if (buffer.lazy && !buffer.resident) {
+      findings.error(kRange, fmt::format("buffer {} of {} is lazy, but not resident", b, program.name));
     } else if (buffer.resident && buffer.name.valid() && !resident.insert(buffer.name.value).second) {
       findings.error(kRange, fmt::format("two resident buffers of {} are called '{}'", program.name, s.name(buffer.name)),
                      "resident buffers carry over steps by name: give one of them another");

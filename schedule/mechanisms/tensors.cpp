@@ -28,7 +28,7 @@ SegmentHome make_home(const Plan& plan, const SegmentPlan& segment, Emitter& emi
   const Scenario& scenario = *plan.scenario;
   const auto make = [&](const char* what, Category category, DType dtype, Space space) {
     const LayoutId layout = emit.builder().layout(packed_layout(segment, dtype));
-    return emit.resident(fmt::format("{}.{}", segment.name, what), category, Bytes(segment.elements * size_of(dtype)), layout, space);
+    return state_buffer(plan, {fmt::format("{}.{}", segment.name, what), category, Bytes(segment.elements * size_of(dtype)), layout, space}, emit);
   };
   group.param = make("param", Category::Param, scenario.compute, Space::Device);
   group.gradient = make("grad", Category::Gradient, scenario.gradient, Space::Device);
@@ -40,6 +40,13 @@ SegmentHome make_home(const Plan& plan, const SegmentPlan& segment, Emitter& emi
 }
 
 }  // namespace
+
+BufferId state_buffer(const Plan& plan, const StateBuffer& state, Emitter& emit) {
+  const BufferId buffer = emit.resident(state.name, state.category, state.bytes, state.layout, state.space);
+  const bool parameter = state.category == Category::Param && state.space == Space::Device;
+  if (plan.scenario->lazy_state && !parameter) emit.builder().make_lazy(buffer);
+  return buffer;
+}
 
 void make_optimizer_state(const Plan& plan, StoredGroup& group, const std::function<BufferId(const char*, Category, DType, Space)>& make) {
   const Scenario& scenario = *plan.scenario;

@@ -33,6 +33,16 @@ struct StoredGroup {
   std::int64_t elements = 0;           // of the step
 };
 
+// A resident buffer of the training state. With run.lazy_state everything but the device's parameters is lazy.
+struct StateBuffer {
+  std::string name;
+  Category category = Category::Param;
+  Bytes bytes;
+  LayoutId layout;
+  Space space = Space::Device;
+};
+BufferId state_buffer(const Plan& plan, const StateBuffer& state, Emitter& emit);
+
 // Makes the optimizer's buffers of a group, on the device or, offloaded, on the host. `make` makes a resident buffer of the group's
 // elements: (what, category, type, space).
 void make_optimizer_state(const Plan& plan, StoredGroup& group,

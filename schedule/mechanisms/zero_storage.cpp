@@ -48,11 +48,12 @@ class GroupMaker {
  private:
   LayoutId layout(DType dtype) { return program_.emit.builder().layout(layout_of(group_, name_, dtype)); }
   BufferId whole(const char* what, Category category, DType dtype) {
-    return program_.emit.resident(fmt::format("{}.{}", name_, what), category, Bytes(cut_.gathered * size_of(dtype)), layout(dtype));
+    const Bytes bytes(cut_.gathered * size_of(dtype));
+    return state_buffer(program_.plan, {fmt::format("{}.{}", name_, what), category, bytes, layout(dtype)}, program_.emit);
   }
   BufferId shard(const char* what, Category category, DType dtype, Space space) {
-    const BufferId buffer =
-        program_.emit.resident(fmt::format("{}.{}", name_, what), category, Bytes(cut_.partition * size_of(dtype)), layout(dtype), space);
+    const Bytes bytes(cut_.partition * size_of(dtype));
+    const BufferId buffer = state_buffer(program_.plan, {fmt::format("{}.{}", name_, what), category, bytes, layout(dtype), space}, program_.emit);
     program_.emit.builder().shard_buffer(buffer, comm_);
     return buffer;
   }

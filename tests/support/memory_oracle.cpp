@@ -18,7 +18,7 @@ MemoryOracle::MemoryOracle(const Schedule& schedule, const Program& program, con
   for (std::uint32_t id = 0; id < program.buffers.size(); ++id) {
     OracleBuffer b;
     b.buffer = &program.buffers[id];
-    b.resident = b.buffer->resident;
+    b.resident = b.buffer->resident && !b.buffer->lazy;
     b.live_from = INT64_MAX;
     for (std::uint32_t i = 0; i < spans.size(); ++i) {
       const Op& op = schedule.ops[spans[i].op.value];
@@ -38,6 +38,7 @@ MemoryOracle::MemoryOracle(const Schedule& schedule, const Program& program, con
       b.allocated_at = host_before(b.first);
       b.dropped_at = issue_[b.last];
       b.released_at = std::max(b.released_at, b.dropped_at);
+      if (b.buffer->lazy) b.last = UINT32_MAX, b.dropped_at = b.released_at = b.live_to = INT64_MAX;
     }
     buffers_.push_back(b);
   }

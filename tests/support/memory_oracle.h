@@ -1,4 +1,4 @@
-// The four memory curves by brute force: straight from the definitions of DESIGN 3, from a schedule and the spans of one rank,
+// The four memory curves of a run's first repetition by brute force: straight from the definitions of DESIGN 3, from a schedule and the spans of one rank,
 // quadratic and without any table. For tests.
 #pragma once
 

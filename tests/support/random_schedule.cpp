@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 
 #include "schedule/ir/builder.h"
 
@@ -35,7 +36,14 @@ Schedule lay_out(const Draft& draft) {
   for (std::uint32_t r = 0; r < draft.ranks.size(); ++r) {
     b.begin_program("r" + std::to_string(r), {RankId(r)});
     for (std::uint32_t l = 0; l < draft.lanes[r]; ++l) b.lane("l" + std::to_string(l), Engine::Compute);
-    for (const Draft::Buf& x : draft.buffers[r]) b.buffer("", x.space, x.category, Bytes(x.bytes), {}, x.resident);
+    std::set<std::uint32_t> used;
+    for (const Draft::Item& item : draft.ranks[r])
+      if (item.op.lane.valid()) used.insert(item.buffers.begin(), item.buffers.end());
+    for (std::uint32_t id = 0; id < draft.buffers[r].size(); ++id) {
+      const Draft::Buf& x = draft.buffers[r][id];
+      const BufferId made = b.buffer("", x.space, x.category, Bytes(x.bytes), {}, x.resident);
+      if (x.resident && used.contains(id) && id % 2 == 1) b.make_lazy(made);
+    }
     const std::uint32_t first = b.next_op();
     for (const Draft::Item& item : draft.ranks[r]) {
       std::vector<OpId> deps;
@@ -169,7 +177,7 @@ class Generator {
   std::vector<CommInstances> comms_;
 };
 
-// More buffers: each is used by a few ops of a window of the program, so that many live and die. One in ten is resident.
+// More buffers: each is used by a few ops of a window of the program, so that many live and die. One in ten is resident, half of these lazy.
 void add_buffers(Draft& draft, Random& random) {
   constexpr std::array kPlaces = {Space::Device, Space::Device, Space::Device, Space::Pinned};
   for (std::size_t r = 0; r < draft.ranks.size(); ++r) {
@@ -293,7 +301,10 @@ Schedule without_op(const Schedule& schedule, OpId removed) {
   for (const Program& p : schedule.programs) {
     b.begin_program(p.name, p.ranks, p.stages);
     for (const Lane& lane : p.lanes) b.lane(lane.name, lane.engine, lane.priority);
-    for (const Buffer& buffer : p.buffers) b.buffer("", buffer.space, buffer.category, buffer.bytes, {}, buffer.resident);
+    for (const Buffer& buffer : p.buffers) {
+      const BufferId made = b.buffer("", buffer.space, buffer.category, buffer.bytes, {}, buffer.resident);
+      if (buffer.lazy) b.make_lazy(made);
+    }
     std::vector<std::optional<OpId>> renumbered(p.op_count);
     for (std::uint32_t i = 0; i < p.op_count; ++i) {
       const OpId id(p.first_op.value + i);

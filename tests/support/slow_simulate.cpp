@@ -180,8 +180,8 @@ bool fits(const Schedule& s, const std::vector<Instance>& ops, std::size_t next,
   std::int64_t active = 0, need = 0;
   for (std::size_t b = 0; b < buffers.size(); ++b) {
     if (program.buffers[b].space != Space::Device) continue;
-    const bool resident = program.buffers[b].resident;
-    if (resident || buffers[b].in_use) active += program.buffers[b].bytes.value;
+    const bool lazy = program.buffers[b].lazy, resident = program.buffers[b].resident && !lazy;
+    if (resident || buffers[b].in_use || (lazy && buffers[b].begun)) active += program.buffers[b].bytes.value;
     if (!resident && buffers[b].fresh) need += program.buffers[b].bytes.value;
   }
   return need == 0 || active <= capacity;

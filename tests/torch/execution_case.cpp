@@ -74,7 +74,7 @@ void expect_predicted_curve(const Schedule& schedule, const ExecutionResult& run
   const RankId rank = run.trace.simulated[index];
   const Program& program = schedule.programs[schedule.program_of_rank()[rank.value].value];
   for (std::size_t space = 0; space < kSpaces; ++space) {
-    const std::vector<Bytes> curve = allocated_curve(schedule, program, static_cast<Space>(space));
+    const std::vector<Bytes> curve = allocated_curve(schedule, program, static_cast<Space>(space), Repetition::First);
     const std::vector<std::int64_t>& measured = run.allocated[space][index];
     ASSERT_EQ(measured.size(), curve.size());
     for (std::size_t op = 0; op < curve.size(); ++op)

@@ -41,7 +41,7 @@ void expect_predicted_memory(const Schedule& schedule, const ExecutionResult& re
   for (std::size_t i = 0; i < result.trace.simulated.size(); ++i) {
     const Program& program = schedule.programs[program_of[result.trace.simulated[i].value].value];
     for (std::size_t s = 0; s < kSpaces; ++s) {
-      const std::vector<Bytes> curve = allocated_curve(schedule, program, static_cast<Space>(s));
+      const std::vector<Bytes> curve = allocated_curve(schedule, program, static_cast<Space>(s), Repetition::First);
       const std::vector<std::int64_t>& measured = result.allocated[s][i];
       ASSERT_EQ(measured.size(), curve.size());
       for (std::size_t k = 0; k < curve.size(); ++k)

@@ -118,5 +118,37 @@ TEST(Liveness, OneForwardOneBackwardHoldsMinOfMAndDepth) {
   }
 }
 
+// s begins at its first access by an op with a lane, in the run's first repetition, and stays.
+TEST(Liveness, LazyBuffersBeginOnceAndStay) {
+  const Schedule s = parse_schedule(R"(mesh pp 1
+program p ranks all
+  lane a compute
+  buffer w param 100B resident
+  buffer x 10B
+  buffer s optimizer 1000B lazy
+  buffer t optimizer 5B lazy
+  0 compute write x lane a
+  1 host_wait for 0 hold s
+  2 compute read x update s lane a
+  3 compute update s lane a
+  4 compute lane a
+)",
+                                    "t");
+  const Program& p = s.programs[0];
+  EXPECT_EQ(lifetimes(s, p, Repetition::First)[2], (Lifetime{2, Lifetime::kStays, LaneId(0)}));
+  EXPECT_EQ(lifetimes(s, p)[2], Lifetime());
+  EXPECT_EQ(lifetimes(s, p, Repetition::First)[3], Lifetime()) << "nobody uses it";
+  EXPECT_EQ(resident_bytes(p, Space::Device, Repetition::First), Bytes(100));
+  EXPECT_EQ(resident_bytes(p, Space::Device), Bytes(1105));
+  const auto bytes = [&](Repetition repetition) {
+    std::vector<std::int64_t> out;
+    for (const Bytes b : allocated_curve(s, p, Space::Device, repetition)) out.push_back(b.value);
+    return out;
+  };
+  EXPECT_THAT(bytes(Repetition::First), ElementsAre(110, 110, 1110, 1100, 1100));
+  EXPECT_THAT(bytes(Repetition::Later), ElementsAre(1115, 1115, 1115, 1105, 1105));
+  EXPECT_EQ(parse_schedule(print_schedule(s), "t"), s);
+}
+
 }  // namespace
 }  // namespace steptwin

@@ -209,5 +209,66 @@ TEST(MemoryLimit, EveryStepAllocatesOnItsOwnTime) {
   EXPECT_THAT(allocated, ElementsAre(0, 3, 3, 6)) << "the host does not wait for the step before";
 }
 
+// The state s is made by the first step's last op: the first step never holds it beside the activation x, every later one does.
+const std::string kLazy = R"(mesh pp 1
+program p ranks all
+  lane c compute
+  buffer w param 10MiB resident
+  buffer s optimizer 40MiB lazy
+  buffer x activation 60MiB
+  0 compute write x lane c time 10ns
+  1 compute read x lane c time 10ns
+  2 compute update s read w lane c time 5ns
+)";
+
+TEST(MemoryLimit, LazyStateRaisesThePeakOfTheSecondStep) {
+  SimulateOptions options;
+  EXPECT_EQ(peak(run(kLazy, machine_with(Bytes(200 * kMiB)), options), Curve::Allocated), 70 * kMiB);
+  options.steps = 2;
+  for (const Curve curve : {Curve::Allocated, Curve::Active, Curve::Reserved})
+    EXPECT_EQ(peak(run(kLazy, machine_with(Bytes(200 * kMiB)), options), curve), 110 * kMiB) << name_of(curve);
+}
+
+TEST(MemoryLimit, LazyStateCanRunOutOfMemoryInTheSecondStepOnly) {
+  SimulateOptions options;
+  EXPECT_EQ(run(kLazy, machine_with(Bytes(100 * kMiB)), options).outcome.status, Status::Ok);
+  options.steps = 3;
+  for (const EngineChoice engine : {EngineChoice::Replay, EngineChoice::Event}) {
+    options.engine = engine;
+    const Trace trace = run(kLazy, machine_with(Bytes(100 * kMiB)), options);
+    ASSERT_EQ(trace.outcome.status, Status::OutOfMemory);
+    EXPECT_EQ(trace.outcome.op, OpId(0));
+    EXPECT_EQ(trace.outcome.in_use, Bytes(50 * kMiB));
+    EXPECT_EQ(trace.outcome.requested, Bytes(60 * kMiB));
+    EXPECT_THAT(trace.outcome.text, HasSubstr("rank 0"));
+  }
+}
+
+// The host of the second step waits for room that a copy still takes, beside the state of the first one.
+TEST(MemoryLimit, LazyStateCountsWhereTheHostWaitsForRoom) {
+  const std::string text = R"(mesh pp 1
+program p ranks all
+  lane c compute
+  lane down copy_down
+  buffer s optimizer 40MiB lazy
+  buffer a activation 30MiB
+  buffer h activation 30MiB pinned
+  buffer b activation 30MiB
+  0 compute write a lane c time 10ns
+  1 copy read a write h lane down after 0 time 100ns
+  2 compute lane c time 1ns
+  3 compute write b lane c time 10ns
+  4 compute update s lane c time 5ns
+)";
+  SimulateOptions options;
+  options.steps = 2;
+  const Trace trace = run(text, machine_with(Bytes(100 * kMiB)), options);
+  ASSERT_EQ(trace.outcome.status, Status::Ok) << trace.outcome.text;
+  const Trace tight = run(text, machine_with(Bytes(90 * kMiB)), options);
+  ASSERT_EQ(tight.outcome.status, Status::Ok) << tight.outcome.text;
+  EXPECT_EQ(peak(tight, Curve::Active), 70 * kMiB);
+  EXPECT_EQ(peak(tight, Curve::Allocated), 70 * kMiB);
+}
+
 }  // namespace
 }  // namespace steptwin

@@ -23,6 +23,9 @@ TEST(VerifyData, Access) {
   EXPECT_THAT(verdict(kOne + "  0 gather on c bytes 8B read w[shard c] write x lane n\n"), only("ACCESS", "its 8 bytes do not fit"));
   EXPECT_THAT(verdict(kOne + "  0 copy dtype fp32 to bf16 read w write x[piece 0/2] lane b\n"), IsEmpty());
   EXPECT_THAT(verdict(kOne + "  0 copy dtype fp32 to bf16 read w write x lane b\n"), only("ACCESS", "cast from fp32 to bf16"));
+  const std::string lazy = "mesh dp 1\nprogram p ranks all\n lane a compute\n buffer s 24B lazy\n";
+  EXPECT_THAT(verdict(lazy + "0 compute update s lane a\n"), IsEmpty());
+  EXPECT_THAT(verdict(lazy + "0 compute lane a\n"), only("ACCESS", "no op with a lane uses the lazy buffer s of p: it would never be allocated"));
 }
 
 TEST(VerifyData, UseBeforeWrite) {
