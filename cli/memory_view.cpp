@@ -17,24 +17,33 @@ std::int64_t elements(const std::vector<Parameter>& parameters) {
                          [](std::int64_t sum, const Parameter& p) { return sum + p.elements(); });
 }
 
-struct Elements {
-  std::int64_t layers = 0, ends = 0;
+// Those that every rank keeps whole although the level shards them.
+std::int64_t persistent(const std::vector<Parameter>& parameters, const ZeroOptions& zero) {
+  if (zero.form != ZeroForm::Deepspeed) return 0;
+  return std::accumulate(parameters.begin(), parameters.end(), std::int64_t{0}, [&](std::int64_t sum, const Parameter& p) {
+    return sum + (p.elements() <= zero.deepspeed.param_persistence_threshold ? p.elements() : 0);
+  });
+}
+
+struct StageParameters {
+  std::vector<Parameter> layers, ends;
 };
 
-// Parameter elements of a rank that holds layers [first, first + count). The head's tied copy takes memory unless the embedding is there
-// too.
-Elements stage_elements(const Scenario& scenario, std::int64_t first, std::int64_t count) {
+void append(std::vector<Parameter>& all, const std::vector<Parameter>& more) { all.insert(all.end(), more.begin(), more.end()); }
+
+// Parameters of a rank that holds layers [first, first + count). The head's tied copy takes memory unless the embedding is there too.
+StageParameters stage_parameters(const Scenario& scenario, std::int64_t first, std::int64_t count) {
   const ModelShape& model = scenario.model;
-  Elements sum;
+  StageParameters held;
   const bool everywhere = batch_on_every_rank(scenario), holds_embedding = first == 0 || everywhere;
-  if (holds_embedding) sum.ends += elements(embedding_parameters(model));
+  if (holds_embedding) append(held.ends, embedding_parameters(model));
   for (std::int64_t layer = first; layer < first + count; ++layer)
-    sum.layers += elements(attention_parameters(model, layer)) + elements(mlp_parameters(model, layer));
-  if (first + count < model.layers && !everywhere) return sum;
+    append(held.layers, attention_parameters(model, layer)), append(held.layers, mlp_parameters(model, layer));
+  if (first + count < model.layers && !everywhere) return held;
   for (const Parameter& parameter : head_parameters(model)) {
-    if (!parameter.tied || !holds_embedding) sum.ends += parameter.elements();
+    if (!parameter.tied || !holds_embedding) held.ends.push_back(parameter);
   }
-  return sum;
+  return held;
 }
 
 struct ClosedForm {
@@ -55,20 +64,21 @@ std::int64_t activation_bytes(const Scenario& scenario, std::int64_t stage, std:
 }
 
 // Adds what elements that lie on so many ranks take on one of them, sharded by a ZeRO level; padding and transients aside.
-void add_state(ClosedForm& form, const Scenario& scenario, std::int64_t count, std::int64_t replicas, int zero) {
+void add_state(ClosedForm& form, const Scenario& scenario, const std::vector<Parameter>& held, std::int64_t replicas, int zero) {
+  const std::int64_t count = elements(held), whole = persistent(held, scenario.zero);
   const std::int64_t ranks = scenario.zero.shard_ranks > 0 ? scenario.zero.shard_ranks : replicas;
   const auto share = [&](std::int64_t bytes, int level) { return zero >= level ? bytes / ranks : bytes; };
-  form.parameters += share(count * size_of(scenario.compute), 3);
+  form.parameters += share((count - whole) * size_of(scenario.compute), 3) + whole * size_of(scenario.compute);
   form.gradients += share(count * size_of(scenario.gradient), 2);
   if (scenario.optimizer == OptimizerKind::Adam && !scenario.offload) form.optimizer += share(count * 3 * size_of(scenario.master), 1);
 }
 
 ClosedForm closed_form(const Scenario& scenario, const std::vector<std::int64_t>& layers, std::size_t stage) {
   const std::int64_t first = std::accumulate(layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(stage), std::int64_t{0});
-  const Elements count = stage_elements(scenario, first, layers[stage]);
+  const StageParameters held = stage_parameters(scenario, first, layers[stage]);
   ClosedForm form;
-  add_state(form, scenario, count.layers, axis_size(scenario.mesh, "dp"), scenario.zero.level);
-  add_state(form, scenario, count.ends, batch_ranks(scenario), scenario.zero.ends == ZeroEnds::Sharded ? scenario.zero.level : 0);
+  add_state(form, scenario, held.layers, axis_size(scenario.mesh, "dp"), scenario.zero.level);
+  add_state(form, scenario, held.ends, batch_ranks(scenario), scenario.zero.ends == ZeroEnds::Sharded ? scenario.zero.level : 0);
   form.activations = activation_bytes(scenario, static_cast<std::int64_t>(stage), static_cast<std::int64_t>(layers.size()), layers[stage]);
   return form;
 }

@@ -178,7 +178,8 @@ std::vector<std::int64_t> stage_layers(const Scenario& scenario, std::int32_t st
 double rough_op_count(const Scenario& scenario) {
   const double phases = scenario.recompute != RecomputeMode::None || scenario.order == "csv" ? 3 : 2;
   const double messages = 4.0 * static_cast<double>(axis_size(scenario.mesh, "pp") - 1);
-  const double units = scenario.zero.level > 0 ? 8.0 * static_cast<double>(scenario.model.layers) : 0;  // gathers, fills, reductions, waits
+  const double per_layer = scenario.zero.form == ZeroForm::Deepspeed ? 60 : 8;  // gathers, fills, reductions, waits; of every parameter
+  const double units = scenario.zero.level > 0 ? per_layer * static_cast<double>(scenario.model.layers) : 0;
   return static_cast<double>(layer_micro_batches(scenario)) *
          (units + 2 * phases * static_cast<double>(scenario.model.layers) + 4 + messages);
 }

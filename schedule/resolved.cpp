@@ -91,10 +91,24 @@ Json machine_json(const Scenario& s) {
   return out;
 }
 
+Json deepspeed_json(const ZeroOptions& z) {
+  const DeepspeedOptions& d = z.deepspeed;
+  return {{"level", 3},
+          {"form", "deepspeed"},
+          {"prefetch_bucket_size", d.prefetch_bucket_size},
+          {"max_live_parameters", d.max_live_parameters},
+          {"max_reuse_distance", d.max_reuse_distance},
+          {"param_persistence_threshold", d.param_persistence_threshold},
+          {"reduce_bucket_size", d.reduce_bucket_size},
+          {"overlap_comm", d.overlap_comm},
+          {"communicators", z.communicators}};
+}
+
 // Level 0 has no other key: what does not hold is not stated.
 Json zero_json(const ZeroOptions& z) {
   Json out = {{"level", z.level}};
   if (z.level == 0) return out;
+  if (z.form == ZeroForm::Deepspeed) return deepspeed_json(z);
   out["reduce"] = z.reduce == ZeroReduce::Step ? "step" : "micro_batch";
   out["ends"] = z.ends == ZeroEnds::Sharded ? "sharded" : "whole";
   if (z.shard_ranks > 0) out["shard_ranks"] = z.shard_ranks;
@@ -102,6 +116,7 @@ Json zero_json(const ZeroOptions& z) {
   if (z.level >= 2) out["form"] = kForms[static_cast<std::size_t>(z.form)], out["prefetch"] = z.prefetch;
   if (z.level == 3) out["reshard"] = z.reshard;
   if (z.enter == ZeroEnter::Step) out["enter"] = "step";
+  if (z.form == ZeroForm::Fsdp) out["communicators"] = z.communicators;
   return out;
 }
 

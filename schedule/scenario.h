@@ -31,11 +31,21 @@ enum class OptimizerKind : std::uint8_t { Adam, None };
 
 // Sharding over the data-parallel ranks (specs/bmtrain.md 2-6; levels as in the ZeRO paper).
 // How blocks follow each other. List: gather(i) before reduce-scatter(i+1); Block: one block after the other; Fsdp: reductions on a lane and
-// a communicator of their own, as FSDP2's queues.
-enum class ZeroForm : std::uint8_t { List, Block, Fsdp };
+// a communicator of their own, as FSDP2's queues; Deepspeed: parameters one by one by the rules of DeepSpeed's coordinator (level 3).
+enum class ZeroForm : std::uint8_t { List, Block, Fsdp, Deepspeed };
 enum class ZeroReduce : std::uint8_t { MicroBatch, Step };  // of gradients: after every micro-batch's backward, or after the last one's
 enum class ZeroEnter : std::uint8_t { MicroBatch, Step };  // of blocks at level 3: Step is BMTrain's 1F1B branch (mechanisms/zero.cpp)
 enum class ZeroEnds : std::uint8_t { Sharded, Whole };      // embedding, final norm and head
+// In elements, with DeepSpeed's names and defaults (specs/schedules.md 5.4). Form deepspeed alone.
+struct DeepspeedOptions {
+  std::int64_t prefetch_bucket_size = 50'000'000;
+  std::int64_t max_live_parameters = 1'000'000'000;
+  std::int64_t max_reuse_distance = 1'000'000'000;
+  std::int64_t param_persistence_threshold = 100'000;
+  std::int64_t reduce_bucket_size = 500'000'000;
+  bool overlap_comm = true;
+  bool operator==(const DeepspeedOptions&) const = default;
+};
 struct ZeroOptions {
   int level = 0;                   // 1: optimizer states; 2: and gradients; 3: and parameters
   ZeroForm form = ZeroForm::List;
@@ -45,6 +55,8 @@ struct ZeroOptions {
   ZeroEnter enter = ZeroEnter::MicroBatch;
   ZeroEnds ends = ZeroEnds::Sharded;
   std::int64_t shard_ranks = 0;    // hybrid: shards span so many ranks and are replicated over the rest of dp; 0 = all of dp
+  std::int64_t communicators = 2;  // Fsdp, Deepspeed: 1: gathers and reductions share one, where they run in the order of issue
+  DeepspeedOptions deepspeed;
   bool operator==(const ZeroOptions&) const = default;
 };
 

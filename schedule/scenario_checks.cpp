@@ -217,7 +217,11 @@ void check_pipeline(ScenarioReading& r) {
            s.order != "1f1b" ? "write \"order\": \"gpipe\""
                              : "write \"order\": \"gpipe\", or for BMTrain's 1F1B branch remove \"pipeline\" and write \"enter\": "
                                "\"step\" in \"zero\"");
-  if (s.zero.level == 3 && s.zero.reshard)
+  if (s.zero.form == ZeroForm::Deepspeed)
+    report(r, "PIPELINE", anchor(r, "zero", "form"),
+           "form \"deepspeed\" fetches and frees parameters by use, a pipeline of form \"bmtrain\" gathers a layer once for all micro-batches",
+           "write \"form\": \"list\", or remove \"pipeline\"");
+  else if (s.zero.level == 3 && s.zero.reshard)
     report(r, "PIPELINE", anchor(r, "zero", "reshard"),
            "form \"bmtrain\" gathers a layer once for all micro-batches and keeps it until its last backward", "write \"reshard\": false");
   if (s.given)
@@ -228,7 +232,7 @@ void check_pipeline(ScenarioReading& r) {
 // BMTrain's 1F1B branch (specs/bmtrain.md 11).
 void check_enter_once(ScenarioReading& r) {
   const Scenario& s = r.scenario;
-  if (s.zero.enter != ZeroEnter::Step || s.zero.level < 3) return;
+  if (s.zero.enter != ZeroEnter::Step || s.zero.level < 3 || s.zero.form == ZeroForm::Deepspeed) return;
   const JsonNode& at = anchor(r, "zero", "enter");
   if (batch_on_every_rank(s))
     return report(r, "ZERO", at, "in form \"bmtrain\" a block enters once a batch in each direction", "remove \"enter\", or \"pipeline\"");

@@ -42,7 +42,7 @@ void read_batch(ScenarioReading& r);
 void read_precision(ScenarioReading& r);
 void read_pipeline(ScenarioReading& r);  // sets defaults of the sections behind it
 void read_schedule(ScenarioReading& r);
-void read_zero(ScenarioReading& r);
+void read_zero(ScenarioReading& r);  // scenario_zero.cpp
 void read_optimizer(ScenarioReading& r);
 void read_small_sections(ScenarioReading& r);  // recompute, data_parallel, run, assume
 void read_machine_or_cost(ScenarioReading& r);

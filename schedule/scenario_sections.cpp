@@ -90,15 +90,6 @@ void only_for(ScenarioReading& r, const JsonObject& o, const char* key, const ch
                           fmt::format("write \"order\": \"{}\", or remove \"{}\"", order, key));
 }
 
-// Keys of "zero" that say nothing at the stated level.
-void refuse_zero_keys(ScenarioReading& r, const JsonObject& o, int least, const std::vector<const char*>& keys) {
-  for (const char* key : keys) {
-    if (!o.has(key) || r.scenario.zero.level >= least) continue;
-    r.problems.error_at_key("ZERO", *o.find(key), fmt::format("{} says nothing at ZeRO level {}", in_quotes(key), r.scenario.zero.level),
-                            fmt::format("write \"level\": {}, or remove {}", least, in_quotes(key)));
-  }
-}
-
 // Keys of "optimizer" that need an optimizer, or each other.
 void check_optimizer_keys(ScenarioReading& r, const JsonObject& o) {
   const Scenario& s = r.scenario;
@@ -185,24 +176,6 @@ void read_schedule(ScenarioReading& r) {
   r.scenario.backward_descending = o.choice("backward", {"ascending", "descending"}).value_or(0) == 1;
   only_for(r, o, "warm_up", "1f1b");
   only_for(r, o, "backward", "gpipe");
-}
-
-void read_zero(ScenarioReading& r) {
-  const JsonObject o = r.section("zero");
-  ZeroOptions& zero = r.scenario.zero;
-  zero.level = static_cast<int>(o.integer("level", {0, 3}).value_or(0));
-  constexpr ZeroForm kForms[] = {ZeroForm::List, ZeroForm::Block, ZeroForm::Fsdp};
-  zero.form = kForms[o.choice("form", {"list", "block", "fsdp"}).value_or(0)];
-  zero.reshard = o.boolean("reshard").value_or(r.scenario.pipeline.form != PipelineForm::Bmtrain);
-  zero.prefetch = o.integer("prefetch", {0, 1024}).value_or(1);
-  const bool step = o.choice("reduce", {"micro_batch", "step"}).value_or(zero.level == 1 ? 1 : 0) == 1;
-  zero.reduce = step ? ZeroReduce::Step : ZeroReduce::MicroBatch;
-  zero.enter = o.choice("enter", {"micro_batch", "step"}).value_or(0) == 1 ? ZeroEnter::Step : ZeroEnter::MicroBatch;
-  zero.ends = o.choice("ends", {"sharded", "whole"}).value_or(0) == 1 ? ZeroEnds::Whole : ZeroEnds::Sharded;
-  zero.shard_ranks = o.integer("shard_ranks", {1, kMaxAxis}).value_or(0);
-  refuse_zero_keys(r, o, 1, {"reduce", "ends", "shard_ranks"});
-  refuse_zero_keys(r, o, 2, {"form", "prefetch"});
-  refuse_zero_keys(r, o, 3, {"reshard", "enter"});
 }
 
 void read_optimizer(ScenarioReading& r) {

@@ -18,10 +18,14 @@ std::string kind_of(const Schedule& schedule, const Op& op) {
   return text;
 }
 
+void set_bytes(OpBody& body, Bytes bytes) {
+  std::visit(Overloaded{[](Compute&) {}, [](HostWait&) {}, [&](auto& op) { op.bytes = bytes; }}, body);
+}
+
 class Pricer {
  public:
-  Pricer(const Schedule& schedule, const CostModel& costs, bool guard_value)
-      : schedule_(schedule), costs_(costs), guard_value_(guard_value) {}
+  Pricer(const Schedule& schedule, const CostModel& costs, bool guard_value, GroupPricing groups)
+      : schedule_(schedule), costs_(costs), guard_value_(guard_value), groups_(groups) {}
 
   std::vector<OpNode> priced(const ProgramTables& tables, const SimRank& rank, std::vector<Price>& distinct, Coverage& coverage) {
     const Program& program = schedule_.programs[tables.program.value];
@@ -60,9 +64,23 @@ class Pricer {
 
   Cost asked(const Program& program, const OpNode& node, const SimRank& rank, OpId id) {
     const Op& op = schedule_.ops[id.value];
-    if (node.kind != OpNode::Kind::Local) return costs_.communicate(schedule_, program, op, rank.counterparts[node.channel].shape);
+    if (node.kind != OpNode::Kind::Local)
+      return costs_.communicate(schedule_, program, with_group(program, id), rank.counterparts[node.channel].shape);
     if (const auto* compute = std::get_if<Compute>(&op.body)) return compute_cost(program, op, *compute);
     return costs_.copy(schedule_, program, id);
+  }
+
+  // The op with the bytes of its like before it in its group.
+  Op with_group(const Program& program, OpId id) const {
+    Op op = schedule_.ops[id.value];
+    if (groups_ == GroupPricing::Alone || !op.group.valid() || !is_collective(op.body)) return op;
+    Bytes bytes = bytes_of(op.body);
+    for (std::uint32_t before = id.value; before-- > program.first_op.value && schedule_.ops[before].group == op.group;) {
+      const OpBody& other = schedule_.ops[before].body;
+      if (other.index() == op.body.index() && comm_of(other) == comm_of(op.body)) bytes += bytes_of(other);
+    }
+    set_bytes(op.body, bytes);
+    return op;
   }
 
   Cost compute_cost(const Program& program, const Op& op, const Compute& compute) {
@@ -99,6 +117,7 @@ class Pricer {
   const Schedule& schedule_;
   const CostModel& costs_;
   const bool guard_value_;
+  const GroupPricing groups_;
   std::array<Memo, kEngineCount> memo_;  // [engine of the lane], by work; for ComputeScope::Work
   std::array<std::unordered_map<PartKey, Cost, PartHash>, kEngineCount> parts_memo_;  // for ComputeScope::Parts
   std::map<Price, std::uint32_t> known_;
@@ -111,9 +130,9 @@ void add(Coverage& sum, const Coverage& one) {
 
 }  // namespace
 
-Pricing price(const Schedule& schedule, const Matching& matching, const CostModel& costs, bool guard_value) {
+Pricing price(const Schedule& schedule, const Matching& matching, const CostModel& costs, bool guard_value, GroupPricing groups) {
   Pricing out;
-  Pricer pricer(schedule, costs, guard_value);
+  Pricer pricer(schedule, costs, guard_value, groups);
   std::map<std::pair<std::uint32_t, std::vector<CommShape>>, std::uint32_t> known;
   std::vector<Coverage> coverages;  // [variant]
   for (const SimRank& rank : matching.ranks) {

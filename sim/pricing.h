@@ -1,5 +1,9 @@
 // Prices every op of every simulated rank once, before the engine runs: durations and host launch costs in ns.
 // Ranks whose channels lie alike on the machine share one table.
+//
+// Collectives of one group, kind and communicator are one launch (ncclGroupStart/End) and share its links. Where transfers do not slow each
+// other in the engine, the k-th of them takes as long as one of the bytes of the first k, so that the group ends as if it were one
+// transfer. Where links or slots are shared the engine does this itself, and each is priced alone.
 #pragma once
 
 #include <array>
@@ -38,7 +42,10 @@ struct Pricing {
   const Price& of(std::uint32_t rank, std::uint32_t op) const { return prices[of_rank(rank)[op].price]; }
 };
 
+enum class GroupPricing : std::uint8_t { Together, Alone };
+
 // `guard_value` false: guarded ops take no time.
-Pricing price(const Schedule& schedule, const Matching& matching, const CostModel& costs, bool guard_value);
+Pricing price(const Schedule& schedule, const Matching& matching, const CostModel& costs, bool guard_value,
+              GroupPricing groups = GroupPricing::Together);
 
 }  // namespace steptwin

@@ -40,7 +40,7 @@ class Simulation {
     trace_.approximate_fold = fold && shared;
     node_of_ = nodes_of_ranks(schedule, machine);
     matching_ = match(schedule, fold ? Folding::Exact : Folding::None, node_of_);
-    pricing_ = price(schedule, matching_, costs, options.guard_value);
+    pricing_ = price(schedule, matching_, costs, options.guard_value, transfers_share() ? GroupPricing::Alone : GroupPricing::Together);
     check_time_range(schedule, matching_, pricing_, options.steps);
     note_coverage();
     plans_ = std::make_unique<MemoryPlans>(schedule, matching_);
@@ -81,6 +81,12 @@ class Simulation {
   }
 
  private:
+  // Whether the engine lets transfers that run at the same time slow each other, or take turns.
+  bool transfers_share() const {
+    if (machine_ == nullptr) return false;
+    return machine_->sharing == LinkSharing::Fair || (machine_->host.compute_slots > 0 && machine_->host.slot_scope == SlotScope::Everything);
+  }
+
   bool shares_between_ranks() const {
     return machine_ != nullptr &&
            (machine_->sharing == LinkSharing::Fair || machine_->host.compute_slots > 0 || machine_->host.compute_contention > 0);

@@ -30,8 +30,13 @@ bool is_gradient(const BoundAccess& access) {
   return access.category == Category::Gradient && (access.mode == AccessMode::Write || access.mode == AccessMode::Update);
 }
 
-bool holds_parameters(const BoundAccess& access) {
-  return access.category == Category::Param || access.category == Category::GatheredParam || access.category == Category::Gradient;
+// Parameters that are kept and gathered ones are operands alike.
+bool is_parameter(const BoundAccess& access) { return access.category == Category::Param || access.category == Category::GatheredParam; }
+
+// Whether they may be one operand in several buffers.
+bool continues(const BoundAccess& first, const BoundAccess& next) {
+  const bool alike = is_parameter(first) ? is_parameter(next) : first.category == Category::Gradient && next.category == first.category;
+  return alike && next.mode == first.mode && next.part.kind == Part::Kind::Whole;
 }
 
 // "out" names "layers.0.attn.out", not "layout".
@@ -72,9 +77,7 @@ const BoundAccess& Operands::take(const char* what, AccessMode mode) {
 std::span<const BoundAccess> Operands::run_of(const BoundAccess& operand) const {
   const auto rest = accesses_.subspan(static_cast<std::size_t>(&operand - accesses_.data()));
   std::size_t count = 1;
-  while (holds_parameters(operand) && operand.part.kind == Part::Kind::Whole && count < rest.size() && rest[count].mode == operand.mode &&
-         rest[count].category == operand.category && rest[count].part.kind == Part::Kind::Whole)
-    ++count;
+  while (operand.part.kind == Part::Kind::Whole && count < rest.size() && continues(operand, rest[count])) ++count;
   return rest.first(count);
 }
 
@@ -132,8 +135,7 @@ bool Operands::next_is_gradient() {
 
 bool Operands::next_is_parameter() {
   const BoundAccess* access = next();
-  return access != nullptr && access->mode == AccessMode::Read &&
-         (access->category == Category::Param || access->category == Category::GatheredParam);
+  return access != nullptr && access->mode == AccessMode::Read && is_parameter(*access);
 }
 
 bool Operands::next_is_laid_out_as(std::string_view layout) {

@@ -14,6 +14,8 @@ std::unique_ptr<Mechanism> make_batch_pipeline(const Plan& plan, ScheduleBuilder
 CommId batch_communicator(ScheduleBuilder& builder);  // pp.batch, declared when first asked for
 bool zero_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_zero(const Plan& plan, ScheduleBuilder& builder);
+bool deepspeed_zero_active(const Plan& plan);
+std::unique_ptr<Mechanism> make_deepspeed_zero(const Plan& plan, ScheduleBuilder& builder);
 bool data_parallel_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_data_parallel(const Plan& plan, ScheduleBuilder& builder);
 bool tied_embedding_active(const Plan& plan);

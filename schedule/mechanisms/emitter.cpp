@@ -47,8 +47,8 @@ std::vector<OpId> Emitter::dependencies(LaneId lane, const std::vector<Access>& 
   }
   if (extra_.valid()) want(uses_[extra_.value].writer, uses_[extra_.value].writer_lane);
   extra_ = BufferId();
-  if (follows_.valid()) want(follows_.value + 1, follows_lane_.value);
-  follows_ = OpId();
+  for (const auto& [op, on] : follows_) want(op.value + 1, on.value);
+  follows_.clear();
   std::vector<OpId> deps;
   Ends& known = known_[lane.value];
   for (std::size_t on = 0; on < lanes_; ++on) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "schedule/ir/builder.h"
@@ -33,8 +34,8 @@ class Emitter {
   OpId last_on(LaneId lane) const { return last_[lane.value]; }
   // The next op also waits for the last writer of the buffer, without touching it.
   void next_waits_for(BufferId buffer) { extra_ = buffer; }
-  // The next op also waits for an earlier op, which stands on `lane`.
-  void next_follows(OpId op, LaneId lane) { follows_ = op, follows_lane_ = lane; }
+  // The next op also waits for an earlier op, which stands on `lane`. Several calls add up.
+  void next_follows(OpId op, LaneId lane) { follows_.emplace_back(op, lane); }
 
   ScheduleBuilder& builder() { return *builder_; }
 
@@ -56,8 +57,7 @@ class Emitter {
   std::array<OpId, kMaxLanes> last_;           // [lane]
   std::size_t lanes_ = 0;
   BufferId extra_;
-  OpId follows_;
-  LaneId follows_lane_;
+  std::vector<std::pair<OpId, LaneId>> follows_;
 };
 
 }  // namespace steptwin

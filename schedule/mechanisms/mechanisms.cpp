@@ -12,6 +12,7 @@ const std::vector<MechanismRow>& mechanism_table() {
       {"batch_pipeline", batch_pipeline_active, make_batch_pipeline},
       {"hidden_states", hidden_states_active, make_hidden_states},
       {"zero", zero_active, make_zero},
+      {"deepspeed_zero", deepspeed_zero_active, make_deepspeed_zero},
       {"data_parallel", data_parallel_active, make_data_parallel},
       {"tied_embedding", tied_embedding_active, make_tied_embedding},
       {"overflow", overflow_active, make_overflow},

@@ -42,6 +42,7 @@ class SegmentOp {
       case Phase::Update:
         invariant(false, "a segment visit has a phase of the network");
     }
+    for (const BufferId buffer : home_.held) accesses_.push_back(hold(buffer));
     const std::int32_t micro_batch = program_.plan.shown_micro_batch(segment_.kind, visit_.micro_batch);
     const Label label{visit_.phase, program_.ids.segment[kind()], segment_.layer, visit_.chunk, micro_batch, -1};
     program_.last_compute =
@@ -103,7 +104,8 @@ class SegmentOp {
   void add_gradients_by_tensor() {
     for (std::uint32_t tensor = 0; tensor < segment_.parameters.size(); ++tensor) {
       bool written = tensor == program_.plan.table_tensor ? program_.tensors.table_gradient_written : home_.gradient_written;
-      accesses_.push_back(contribution(home_.gradient.front(), written, {Part::Kind::Tensor, tensor, 0}));
+      const auto [buffer, part] = table_of(home_.gradient, tensor);
+      accesses_.push_back(contribution(buffer, written, part));
     }
     program_.tensors.table_gradient_written = home_.gradient_written = true;
   }

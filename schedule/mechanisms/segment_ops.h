@@ -21,13 +21,14 @@
 // Form bmtrain: mb of embed and head counts batches; x of a stage's first layer and dy of its last one may be a tensor part of the gathered
 // hidden state (batch_pipeline.cpp).
 // Under ZeRO P and G are one access per flat group that holds a parameter of the segment (the group's tensors of other segments are not
-// touched), T and dT tensor 0 of the table's own group, and every G and dT is an `update`: gradients start as zeros (zero.cpp).
+// touched), T and dT tensor 0 of the table's own group, and every G and dT is an `update`: gradients start as zeros (zero.cpp). In form
+// deepspeed only where they are padded, a group is one parameter, and embed's B ends with [hold P] (deepspeed_zero.cpp).
 // G is one access to the whole buffer; of an embedding whose table is shared on its rank it is one per tensor, in layout order.
 // K holds copies of the layer inputs that the weight gradient needs, so while an I runs they are counted twice (in S and in K); from the
 // end of the I on the count is exact. The embedding has no I. x is the segment's kept input (SegmentCost::keeps_input). Recomputed x of an MLP is the R visit's y.
 //   Update (optimizer.cpp)   read G, update P, [update master], update m, update v; under ZeRO this rank's shards of them
 //   fill (zero.cpp)          write G
-//   accumulate (zero.cpp)    read gradient shard, update G[shard]
+//   accumulate (zero.cpp)    read gradient shard, update G[shard]; gradient_buckets.cpp: read what was reduced, update gradient shard
 //   check (overflow.cpp)     read G, write or update flag
 //   decide (overflow.cpp)    read flag, write ok
 //   inspect (hidden_states.cpp)   read stack of hidden states, update figures of its layers

@@ -51,6 +51,7 @@ void make_optimizer_state(const Plan& plan, StoredGroup& group,
 // Where the parameters of a segment and their gradients are now.
 struct SegmentHome {
   std::vector<BufferId> param, gradient;  // operands P and G of its ops: one buffer, under ZeRO one per group; empty: no parameters
+  std::vector<BufferId> held;             // kept while its ops run, read by none of them
   bool zeroed = false;                    // gradients start as zeros: every contribution adds
   bool gradient_written = false;          // else the first contribution of a step writes, later ones update
   std::vector<StoredGroup> groups;        // what its Update visit steps
@@ -110,7 +111,7 @@ struct Tensors {
   bool table_gradient_written = false;  // Tying::Local: the table's part of the embedding's gradient buffer
 };
 
-// The one buffer of a segment that holds the token table, and its part: of the embedding's P or G, whose tensor `tensor` it is.
+// The one buffer of a segment that holds one of its tensors (the token table, say), and its part: of the embedding's P or G.
 inline std::pair<BufferId, Part> table_of(const std::vector<BufferId>& buffers, std::uint32_t tensor) {
   if (buffers.size() == 1) return {buffers.front(), {Part::Kind::Tensor, tensor, 0}};
   return {buffers[tensor], {Part::Kind::Tensor, 0, 0}};

@@ -9,9 +9,10 @@
 //   backward form list: enter(i), leave(i+1), record the load lane; compute(i). Behind the last block: leave, record. So gather(i) is
 //            issued before reduce-scatter(i+1), and the host enters i once reduce-scatter(i+2) has ended.
 //            form block: enter(i), compute(i), leave(i): no overlap.
-//            form fsdp (specs/schedules.md 5.2, without its copies): as block, but reductions run on the lane `reduce` and a communicator
-//            of their own, nothing makes the host wait, gather(i) waits for the recorded op instead, and compute(i) waits for
-//            reduce-scatter(i+2): one reduction is outstanding.
+//            form fsdp (specs/schedules.md 5.2, without its copies): as list, but reductions run on the lane `reduce` and a communicator
+//            of their own (communicators 1: not), and nothing makes the host wait. compute(i) waits for reduce-scatter(i+2): one
+//            reduction is outstanding. gather(i) waits until compute(i+1) may start: for the recorded op and reduce-scatter(i+3). In
+//            the forward it waits until compute(i-2) may start: for the op recorded before that.
 // Stand-alone parameters (embedding, head) are gathered at their use without throttle, held from forward to backward, and reduced
 // behind their backward; a head that shares the embedding's table on its rank uses the embedding's copies. reshard off holds blocks, too:
 // a copy serves all micro-batches in flight and dies with the last one's backward.
@@ -58,19 +59,20 @@ Domain make_domain(const Plan& plan, SegmentKind kind, const std::string& name, 
   const std::vector<std::string> axes = plan.replica_axes(kind);
   Domain domain;
   domain.gather = domain.reduce = builder.communicator(name, axes, shard_groups(ranks, size));
-  if (plan.scenario->zero.form == ZeroForm::Fsdp) domain.reduce = builder.communicator(name + ".reduce", axes, shard_groups(ranks, size));
+  if (plan.scenario->zero.form == ZeroForm::Fsdp && plan.scenario->zero.communicators == 2)
+    domain.reduce = builder.communicator(name + ".reduce", axes, shard_groups(ranks, size));
   if (size < ranks) domain.replicas = builder.communicator(name + ".replicas", axes, replica_groups(ranks, size));
   return domain;
 }
 
-// When the host may issue: every enter waits for what the enter `depth` before it has recorded.
+// When the host may issue: every enter waits for what the enter `depth` before it has recorded, or one that is `more` before that.
 class Throttle {
  public:
   explicit Throttle(std::int64_t depth) : depth_(static_cast<std::size_t>(depth)) {}
   // Gives what this enter waits for; none = nothing.
-  OpId enter(OpId last_compute) {
-    const bool waits = depth_ > 0 && records_.size() >= depth_;
-    const OpId target = waits ? records_[records_.size() - depth_] : OpId();
+  OpId enter(OpId last_compute, std::size_t more) {
+    const bool waits = depth_ > 0 && records_.size() >= depth_ + more;
+    const OpId target = waits ? records_[records_.size() - depth_ - more] : OpId();
     records_.push_back(last_compute);
     return target;
   }
@@ -161,7 +163,7 @@ class Zero : public Mechanism {
 
   void enter(const ZeroUse& use, const Visit& visit, ProgramContext& program) {
     const bool backward = use.kind == ZeroUse::Kind::Backward, gathers = options_.level == 3 && use.reads_parameters;
-    if (use.enters && !units_[use.unit].stand_alone() && (gathers || (options_.level == 2 && backward))) throttle(program);
+    if (use.enters && !units_[use.unit].stand_alone() && (gathers || (options_.level == 2 && backward))) throttle(use, program);
     const std::size_t shared = shared_unit(use, program);
     for (const std::size_t unit : {use.unit, shared}) {
       if (gathers) gather(unit, use, visit, program);
@@ -171,13 +173,13 @@ class Zero : public Mechanism {
     if (backward && options_.form == ZeroForm::Fsdp && reductions_[0].valid()) program.emit.next_follows(reductions_[0], reduce_lane_);
   }
 
-  void throttle(ProgramContext& program) {
-    const OpId target = throttle_.enter(program.emit.last_on(program.compute));
+  void throttle(const ZeroUse& use, ProgramContext& program) {
+    const bool one_more = options_.form == ZeroForm::Fsdp && use.kind == ZeroUse::Kind::Forward;
+    const OpId target = throttle_.enter(program.emit.last_on(program.compute), one_more ? 1 : 0);
     if (!target.valid()) return;
-    if (options_.form == ZeroForm::Fsdp)
-      program.emit.next_follows(target, program.compute);
-    else
-      program.emit.host_wait(target);
+    if (options_.form != ZeroForm::Fsdp) return void(program.emit.host_wait(target));
+    program.emit.next_follows(target, program.compute);
+    if (use.kind != ZeroUse::Kind::Forward && reductions_[0].valid()) program.emit.next_follows(reductions_[0], reduce_lane_);
   }
 
   void gather(std::size_t index, const ZeroUse& use, const Visit& visit, ProgramContext& program) {
@@ -232,7 +234,7 @@ class Zero : public Mechanism {
     const ZeroUnit& unit = units_[use.unit];
     drop_parameters(use, program);
     if (use.kind == ZeroUse::Kind::Forward || !use.leaves) return;
-    if (options_.form != ZeroForm::List || unit.stand_alone()) return leave(use, visit, program);
+    if (options_.form == ZeroForm::Block || unit.stand_alone()) return leave(use, visit, program);
     pending_ = &use;
     if (use.ends_list) leave_list(visit, program);
   }
@@ -252,7 +254,7 @@ class Zero : public Mechanism {
     const ZeroUse& use = *pending_;
     pending_ = nullptr;
     leave(use, visit, program);
-    throttle_.record(last_load_);
+    if (options_.form == ZeroForm::List) throttle_.record(last_load_);
   }
 
   void leave(const ZeroUse& use, const Visit& visit, ProgramContext& program) {
@@ -344,7 +346,7 @@ class Zero : public Mechanism {
 
 }  // namespace
 
-bool zero_active(const Plan& plan) { return plan.scenario->zero.level > 0; }
+bool zero_active(const Plan& plan) { return plan.scenario->zero.level > 0 && plan.scenario->zero.form != ZeroForm::Deepspeed; }
 
 std::unique_ptr<Mechanism> make_zero(const Plan& plan, ScheduleBuilder& builder) { return std::make_unique<Zero>(plan, builder); }
 

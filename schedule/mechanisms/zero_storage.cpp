@@ -12,13 +12,16 @@ Layout layout_of(const FlatGroup& group, const std::string& name, DType dtype) {
   return layout;
 }
 
+// Whether a rank keeps all of a group's parameters, or its share alone.
+enum class Kept : std::uint8_t { Whole, Share };
+
 // Makes the resident buffers of one group.
 class GroupMaker {
  public:
   GroupMaker(ProgramContext& program, CommId comm, const FlatGroup& group, std::string name, std::int64_t ranks)
       : program_(program), comm_(comm), group_(group), name_(std::move(name)), cut_(sharding_of(group, ranks)) {}
 
-  ZeroGroup make() {
+  ZeroGroup make(Kept kept) {
     const Scenario& scenario = *program_.plan.scenario;
     ZeroGroup made;
     made.cut = cut_;
@@ -27,7 +30,7 @@ class GroupMaker {
     StoredGroup& stored = made.stored;
     stored.elements = cut_.partition;
     const Part own{Part::Kind::Shard, comm_.value, 0};
-    if (scenario.zero.level == 3) {
+    if (kept == Kept::Share) {
       stored.param = shard("param", Category::Param, scenario.compute, Space::Device);
     } else {
       stored.param = whole("param", Category::Param, scenario.compute);
@@ -65,6 +68,8 @@ class GroupMaker {
   Sharding cut_;
 };
 
+Kept kept_by_level(const ProgramContext& program) { return program.plan.scenario->zero.level == 3 ? Kept::Share : Kept::Whole; }
+
 std::vector<StoredParameter> stored_parameters(const SegmentPlan& segment, DType dtype) {
   std::vector<StoredParameter> out;
   for (const Parameter& parameter : segment.parameters) out.push_back({parameter.name, parameter.shape, dtype});
@@ -74,7 +79,7 @@ std::vector<StoredParameter> stored_parameters(const SegmentPlan& segment, DType
 void add_stand_alone(ZeroUnit& unit, const SegmentPlan& segment, ProgramContext& program, CommId comm) {
   const std::int64_t ranks = program.plan.shard_ranks(segment.kind);
   for (const StoredParameter& parameter : stored_parameters(segment, program.plan.scenario->compute))
-    unit.groups.push_back(GroupMaker(program, comm, stand_alone_group(parameter), parameter.name, ranks).make());
+    unit.groups.push_back(GroupMaker(program, comm, stand_alone_group(parameter), parameter.name, ranks).make(kept_by_level(program)));
 }
 
 void add_block(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program, CommId comm) {
@@ -87,7 +92,8 @@ void add_block(ZeroUnit& unit, const StagePlan& stage, ProgramContext& program, 
   const std::vector<FlatGroup> groups = flat_groups(parameters);
   for (const FlatGroup& group : groups) {
     const std::string name = fmt::format("layers.{}{}", unit.layer, groups.size() > 1 ? "." + group.key : "");
-    unit.groups.push_back(GroupMaker(program, comm, group, name, program.plan.shard_ranks(SegmentKind::Attention)).make());
+    GroupMaker maker(program, comm, group, name, program.plan.shard_ranks(SegmentKind::Attention));
+    unit.groups.push_back(maker.make(kept_by_level(program)));
   }
 }
 
@@ -102,7 +108,29 @@ ZeroUnit make_unit(const StagePlan& stage, std::int32_t segment, ProgramContext&
   return unit;
 }
 
+ZeroUnit make_parameter_unit(const StagePlan& stage, std::int32_t segment, ProgramContext& program, CommId comm, std::int64_t threshold) {
+  const SegmentPlan& plan = stage.segments[static_cast<std::size_t>(segment)];
+  ZeroUnit unit{stage.chunk, segment, 1, plan.layer, {}};
+  for (const StoredParameter& parameter : stored_parameters(plan, program.plan.scenario->compute)) {
+    const Kept kept = parameter.elements() <= threshold ? Kept::Whole : Kept::Share;
+    unit.groups.push_back(
+        GroupMaker(program, comm, stand_alone_group(parameter), parameter.name, program.plan.shard_ranks(plan.kind)).make(kept));
+    program.home(stage.chunk, segment).groups.push_back(unit.groups.back().stored);
+  }
+  return unit;
+}
+
 }  // namespace
+
+std::vector<ZeroUnit> make_parameter_units(ProgramContext& program, CommId comm, std::int64_t threshold) {
+  std::vector<ZeroUnit> units;
+  for (std::size_t chunk = 0; chunk < program.tensors.chunks.size(); ++chunk) {
+    const StagePlan& stage = program.stage(static_cast<std::int32_t>(chunk));
+    for (std::int32_t segment = 0; segment < static_cast<std::int32_t>(stage.segments.size()); ++segment)
+      units.push_back(make_parameter_unit(stage, segment, program, comm, threshold));
+  }
+  return units;
+}
 
 std::vector<ZeroUnit> make_zero_units(ProgramContext& program, const ZeroComms& comms) {
   std::vector<ZeroUnit> units;

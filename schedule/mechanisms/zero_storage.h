@@ -31,6 +31,10 @@ struct ZeroComms {
   CommId blocks, ends;
 };
 
+// Form deepspeed: every segment is a unit (chunk by chunk, in order), every parameter a group of its own. One of at most `threshold`
+// elements is kept whole on every rank, its gradient and states are shards all the same: param_part is then this rank's share.
+std::vector<ZeroUnit> make_parameter_units(ProgramContext& program, CommId comm, std::int64_t threshold);
+
 // Makes the resident buffers and puts the groups into the homes of the units' first segments, whose gradients become final last.
 std::vector<ZeroUnit> make_zero_units(ProgramContext& program, const ZeroComms& comms);
 

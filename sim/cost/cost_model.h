@@ -32,7 +32,7 @@ class CostModel {
   // Device time of a compute op of `program` (all its parts) or of a copy.
   virtual Cost compute(const Schedule& schedule, const Program& program, const Op& op) const = 0;
   virtual Cost copy(const Schedule& schedule, const Program& program, OpId op) const = 0;
-  // Time of a collective or message once all members are ready. op = the op of any member.
+  // Time of a collective or message once all members are ready. op = the op of any member, or a copy with the bytes of its group.
   virtual Cost communicate(const Schedule& schedule, const Program& program, const Op& op, const CommShape& shape) const = 0;
   // Host issue cost of an op: whole cost, and the part until the op may start (its first launch).
   struct Launch { Duration total{0}, first{0}; };

@@ -12,6 +12,7 @@ from execute_test import module_is_there
 PIPE = os.path.join(SCENARIOS, "bmtrain_pipe_small.json")  # 2 stages x 2 ranks
 SMALL = ["--set", "model.layers=4", "--set", "batch.sequence_length=32", "--set", "batch.micro_batch_size=2", "--set", "pipeline={}",
          "--set", "schedule.order=gpipe", "--no-db", "--json"]
+DEEPSPEED = {"level": 3, "form": "deepspeed", "param_persistence_threshold": 1000}  # biases and norms are whole on every rank
 
 
 def mesh(pp, dp, micro_batches, zero):
@@ -51,6 +52,7 @@ class Checkpoint(Case):
         self.losses(*mesh(2, 2, 2, {"level": 3}), "--steps", "3", "--save", "state")
         self.assertEqual(self.losses(*mesh(2, 2, 2, {"level": 3}), "--steps", "3", "--load", "state"), whole[3:], "to the bit on the same mesh")
         for other in (mesh(1, 1, 4, {"level": 0}), mesh(1, 4, 1, {"level": 3}), mesh(1, 4, 1, {"level": 1}), mesh(4, 1, 4, {"level": 2}),
+                      mesh(1, 4, 1, DEEPSPEED),
                       batches(2, 2, 1, {"level": 3}), batches(4, 1, 1, {"level": 2})):
             for found, expected in zip(self.losses(*other, "--steps", "3", "--load", "state"), whole[3:]):
                 self.assertAlmostEqual(found / expected, 1, delta=1e-6)
@@ -64,6 +66,14 @@ class Checkpoint(Case):
             for found, expected in zip(self.losses(*other, "--steps", "2", "--load", "state"), whole[2:]):
                 self.assertAlmostEqual(found / expected, 1, delta=1e-6)
 
+    def test_parameters_that_stay_whole_are_saved_once(self):
+        whole = self.losses(*mesh(2, 2, 2, DEEPSPEED), "--steps", "4")
+        self.losses(*mesh(2, 2, 2, DEEPSPEED), "--steps", "2", "--save", "state")
+        self.assertEqual(self.tensors("state")["layers.0.mlp.norm.bias"][:2], ("F32", [64]))
+        self.assertEqual(self.losses(*mesh(2, 2, 2, DEEPSPEED), "--steps", "2", "--load", "state"), whole[2:], "to the bit on the same mesh")
+        for found, expected in zip(self.losses(*mesh(1, 4, 1, {"level": 3}), "--steps", "2", "--load", "state"), whole[2:]):
+            self.assertAlmostEqual(found / expected, 1, delta=1e-6)
+
     def test_what_is_loaded_is_saved_again_to_the_bit(self):
         self.losses(*mesh(2, 2, 2, {"level": 3}), "--steps", "2", "--save", "first")
         first = self.tensors("first")
@@ -72,6 +82,7 @@ class Checkpoint(Case):
         self.assertNotIn("head.weight", first, "the copy of a tied table is not saved twice")
         parameters = {name: value for name, value in first.items() if not name.endswith((".m", ".v"))}
         for i, other in enumerate((mesh(1, 1, 4, {"level": 0}), mesh(1, 4, 1, {"level": 3, "form": "block"}), mesh(2, 2, 2, {"level": 2}),
+                                   mesh(1, 4, 1, DEEPSPEED),
                                    batches(2, 2, 1, {"level": 3}), batches(3, 2, 1, {"level": 3}))):
             # Without an optimizer a step leaves the parameters as they were.
             self.losses(*other, "--set", "optimizer.kind=none", "--steps", "1", "--load", "first", "--save", f"again{i}")
@@ -110,7 +121,7 @@ class Checkpoint(Case):
                     f.write(struct.pack("<f", float("inf")))
 
     def test_a_step_whose_gradients_overflow_is_skipped_on_every_rank(self):
-        for pp, dp, zero in ((2, 2, {"level": 3}), (1, 3, {"level": 1}), (1, 2, {"level": 0})):
+        for pp, dp, zero in ((2, 2, {"level": 3}), (1, 3, {"level": 1}), (1, 3, DEEPSPEED), (1, 2, {"level": 0})):
             at = mesh(pp, dp, 2, zero)
             self.losses(*at, "--steps", "1", "--save", "state")
             self.spoil("state", "layers.3.mlp.up.bias")

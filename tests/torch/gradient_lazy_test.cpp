@@ -37,7 +37,8 @@ INSTANTIATE_TEST_SUITE_P(levels, Lazy,
                          testing::Values(with(R"({"level": 0})", 2, 2, "fp32"), with(R"({"level": 0})", 1, 1, "bf16"),
                                          with(R"({"level": 1})", 1, 3, "bf16"), with(R"({"level": 2})", 1, 2, "fp32"),
                                          with(R"({"level": 3})", 2, 2, "bf16"), with(R"({"level": 3})", 1, 3, "fp32", {{"optimizer.clip", "1.0"}}),
-                                         with(R"({"level": 3})", 1, 2, "bf16", {{"optimizer.offload", "true"}})),
+                                         with(R"({"level": 3})", 1, 2, "bf16", {{"optimizer.offload", "true"}}),
+                                         with(R"({"level": 3, "form": "deepspeed", "param_persistence_threshold": 1000})", 1, 3, "fp32")),
                          [](const auto& c) { return fmt::format("case{}_{}", c.index, c.param.name()); });
 
 }  // namespace

@@ -18,6 +18,7 @@ const std::vector<std::string> kZero = {
     R"({"level": 3, "ends": "whole"})",
     R"({"level": 3, "reduce": "step", "prefetch": 0})",
     R"({"level": 3, "form": "fsdp"})",
+    R"({"level": 3, "form": "fsdp", "communicators": 1})",
     R"({"level": 2, "form": "fsdp", "prefetch": 2})",
     R"({"level": 2})",
     R"({"level": 2, "form": "block", "prefetch": 3})",

@@ -5,6 +5,7 @@
 
 #include "schedule/base/error.h"
 #include "schedule/ir/builder.h"
+#include "schedule/ir/text.h"
 #include "sim/cost/alpha_beta.h"
 #include "sim/cost/copy_path.h"
 #include "sim/cost/cost_models.h"
@@ -223,6 +224,34 @@ TEST(Analytic, PricingAsksForEveryEngine) {
   const Pricing pricing = price(schedule, match(schedule, Folding::Exact), *analytic_costs(test_machine()), true);
   EXPECT_EQ(pricing.of(0, 0).duration, pricing.of(0, 1).duration);
   EXPECT_NE(pricing.of(0, 1).duration, pricing.of(0, 2).duration);
+}
+
+// 4 ranks in a node: all-gather 3 x 1000 ns + 3/4 S / 100 GB/s, all-reduce twice that.
+TEST(Pricing, AGroupOfCollectivesIsOneTransferPerKindAndCommunicator) {
+  const Schedule schedule = parse_schedule(R"(mesh dp 4
+comm zero axes dp
+comm other axes dp
+program p ranks all
+  lane net network
+  buffer s 1000000B resident
+  buffer g 4000000B
+  buffer h 8000000B
+  0 gather on zero dtype fp32 bytes 4000000B read s write g lane net group 0
+  1 gather on zero dtype fp32 bytes 8000000B read s write h lane net group 0
+  2 gather on other dtype fp32 bytes 4000000B read s write g lane net group 0
+  3 all_reduce on zero dtype fp32 bytes 4000000B update g lane net group 0
+  4 gather on zero dtype fp32 bytes 4000000B read s write g lane net group 0
+  5 gather on zero dtype fp32 bytes 4000000B read s write g lane net
+)", "group.sched");
+  const Matching matching = match(schedule, Folding::Exact);
+  const auto durations_when = [&](GroupPricing groups) {
+    const Pricing pricing = price(schedule, matching, *analytic_costs(test_machine()), true, groups);
+    std::vector<std::int64_t> out;
+    for (std::uint32_t op = 0; op < schedule.ops.size(); ++op) out.push_back(pricing.of(0, op).duration);
+    return out;
+  };
+  EXPECT_EQ(durations_when(GroupPricing::Together), (std::vector<std::int64_t>{33'000, 93'001, 33'000, 66'000, 123'001, 33'000}));  // rounded up
+  EXPECT_EQ(durations_when(GroupPricing::Alone), (std::vector<std::int64_t>{33'000, 63'000, 33'000, 66'000, 33'000, 33'000}));
 }
 
 TEST(Given, EveryPhaseHasItsTime) {

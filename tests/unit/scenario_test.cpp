@@ -341,6 +341,21 @@ TEST(Resolved, EachValueKnowsItsOrigin) {
   EXPECT_THAT(resolved_listing(s), HasSubstr("preset gpt2\n"));
 }
 
+TEST(Resolved, AFormOfZeroStatesItsOwnKeys) {
+  const Scenario deepspeed = parse(kBase, {{"zero", R"({"level": 3, "form": "deepspeed", "max_reuse_distance": 1e6})"}});
+  EXPECT_EQ(origin(deepspeed, "zero.form"), "\"deepspeed\" --set");
+  EXPECT_EQ(origin(deepspeed, "zero.max_reuse_distance"), "1000000 --set");
+  EXPECT_EQ(origin(deepspeed, "zero.prefetch_bucket_size"), "50000000 default");
+  EXPECT_EQ(origin(deepspeed, "zero.max_live_parameters"), "1000000000 default");
+  EXPECT_EQ(origin(deepspeed, "zero.param_persistence_threshold"), "100000 default");
+  EXPECT_EQ(origin(deepspeed, "zero.reduce_bucket_size"), "500000000 default");
+  EXPECT_EQ(origin(deepspeed, "zero.overlap_comm"), "true default");
+  for (const char* key : {"prefetch", "reshard", "reduce", "ends"}) EXPECT_EQ(origin(deepspeed, std::string("zero.") + key), "absent");
+  const Scenario list = parse(kBase, {{"zero", R"({"level": 3})"}});
+  EXPECT_EQ(origin(list, "zero.prefetch"), "1 default");
+  EXPECT_EQ(origin(list, "zero.reduce_bucket_size"), "absent");
+}
+
 class Files : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -170,6 +170,60 @@ TEST(ZeroTimes, FsdpClosedForms) {
   }
 }
 
+// The queue rules 2, 3, 6, 7 and 9 of 5.2 for groups of any size, copies free: gather(g) of the forward waits for copy-out(g-2), which is
+// when forward(g-2) starts; of the backward for copy-out(g+1); backward(g) for the reduction of g+2.
+TEST(ZeroTimes, FsdpQueueRules) {
+  test::Random random(10);
+  for (int round = 0; round < 300; ++round) {
+    Case c;
+    c.layers = 1 + static_cast<int>(random.below(7));
+    c.recompute = "none";
+    c.zero = R"("level": 3, "ends": "whole", "form": "fsdp")";
+    std::vector<Times> t;
+    for (int layer = 0; layer < c.layers; ++layer) {
+      const auto draw = [&] { return static_cast<std::int64_t>(1 + random.below(1000)); };
+      t.push_back({draw(), draw(), 0, draw()});
+      t.back().backward = t.back().forward + draw();
+    }
+    Schedule s = compiled(c);
+    state_times(s, [&](int layer) { return t[static_cast<std::size_t>(layer)]; });
+    const Trace trace = simulated(s);
+    std::int64_t gathers = 0, compute = 0, reductions = 0, copied = 0, before = 0;  // ends; starts of the last two computes
+    for (const Times& x : t) {
+      gathers = std::max(gathers, before) + x.gather;
+      const std::int64_t start = std::max(compute, gathers);
+      before = copied, copied = start, compute = start + x.forward;
+    }
+    EXPECT_EQ(forward_end(s, trace), compute);
+    std::int64_t earlier = 0;  // end of the reduction before the last one
+    for (auto x = t.rbegin(); x != t.rend(); ++x) {
+      gathers = std::max(gathers, copied) + x->gather;
+      copied = std::max({compute, gathers, earlier});
+      compute = copied + x->backward - x->forward;
+      earlier = reductions;
+      reductions = std::max(reductions, compute) + x->reduce;
+    }
+    EXPECT_EQ(ns(trace.makespan), reductions) << c.layers;
+  }
+}
+
+// One communicator, three layers, a 1, f 2, b 6, k: gathers and forwards end at 7, the backward's first gather was [3,4]; backward(2) [7,13],
+// gather(1) [7,8], issued before reduction(2) [13,13+k]. gather(0), issued before reduction(1), waits behind it: with k 8 [21,22], after
+// backward(1) [13,19]; backward(0) [22,28], reductions [22,30] and [30,38]. Otherwise backward(0) is [19,25], reductions end at 21, 29, 37.
+TEST(ZeroTimes, FsdpOnOneCommunicatorRunsInTheOrderOfIssue) {
+  const auto end = [](int communicators) {
+    Case c;
+    c.recompute = "none";
+    c.zero = fmt::format(R"("level": 3, "ends": "whole", "form": "fsdp", "communicators": {})", communicators);
+    Schedule s = compiled(c);
+    state_times(s, [](int) { return Times{1, 2, 8, 8}; });
+    EXPECT_EQ(test::problems_of(s), "");
+    return ns(simulated(s).makespan);
+  };
+  EXPECT_EQ(end(2), 37);
+  EXPECT_EQ(end(1), 38);
+}
+
 // How many buffers of a category that some op of a block makes are busy at once: from the start (or the issue) of their first op to the
 // end of their last.
 enum class Clock : std::uint8_t { Device, Host };
