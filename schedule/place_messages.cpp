@@ -50,6 +50,48 @@ bool in_waves(const ActionGrid& grid) {
   });
 }
 
+// 1F1B's way with messages that block: the next forward's input is received before the gradient is sent, as the stage before sends the one
+// before it receives the other (specs/bmtrain.md 11).
+ActionGrid place_receives_first(const ActionGrid& grid, const std::vector<std::int32_t>& rank_of_stage) {
+  ActionGrid out = place_directly(grid, rank_of_stage);
+  for (ActionList& list : out)
+    for (std::size_t k = 0; k + 1 < list.size(); ++k)
+      if (list[k].kind == ActionKind::SendB && list[k + 1].kind == ActionKind::RecvF) std::swap(list[k], list[k + 1]);
+  return out;
+}
+
+Action counterpart(const Action& message) {
+  Action other = message;
+  const bool forward = message.kind == ActionKind::SendF || message.kind == ActionKind::RecvF;
+  const bool sends = message.kind == ActionKind::SendF || message.kind == ActionKind::SendB;
+  other.kind = forward ? (sends ? ActionKind::RecvF : ActionKind::SendF) : (sends ? ActionKind::RecvB : ActionKind::SendB);
+  other.stage += forward == sends ? 1 : -1;
+  return other;
+}
+
+// Whether every list comes to its end when each rank does one action at a time and a message needs both ends.
+bool comes_to_its_end(const ActionGrid& grid, const std::vector<std::int32_t>& rank_of_stage) {
+  std::vector<std::size_t> next(grid.size());
+  const auto stands_at = [&](std::size_t rank, const Action& action) {
+    return next[rank] < grid[rank].size() && grid[rank][next[rank]] == action;
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t rank = 0; rank < grid.size(); ++rank)
+      for (; next[rank] < grid[rank].size(); ++next[rank], moved = true) {
+        const Action& action = grid[rank][next[rank]];
+        if (!is_message(action.kind)) continue;
+        const Action other = counterpart(action);
+        const auto peer = static_cast<std::size_t>(rank_of_stage[static_cast<std::size_t>(other.stage)]);
+        if (!stands_at(peer, other)) break;
+        ++next[peer];
+      }
+  }
+  for (std::size_t rank = 0; rank < grid.size(); ++rank)
+    if (next[rank] < grid[rank].size()) return false;
+  return true;
+}
+
 bool has_messages(const ActionGrid& grid) {
   return std::any_of(grid.begin(), grid.end(), [](const ActionList& list) {
     return std::any_of(list.begin(), list.end(), [](const Action& a) { return is_message(a.kind); });
@@ -62,8 +104,13 @@ ActionGrid place_messages(const ActionGrid& grid, P2pMode mode) {
   if (has_messages(grid)) return grid;
   const std::vector<std::int32_t> rank_of_stage = stage_ranks(grid);
   ActionGrid lowered;
-  const bool on_compute = mode == P2pMode::Compute || mode == P2pMode::ComputeRecv;
-  const bool global = mode == P2pMode::OneLane || (on_compute && !in_waves(grid)) || !same_order_at_both_ends(grid, rank_of_stage);
+  const bool blocks = (mode == P2pMode::Compute || mode == P2pMode::ComputeRecv) && !in_waves(grid);
+  if (blocks) {
+    lowered = place_receives_first(grid, rank_of_stage);
+    if (comes_to_its_end(lowered, rank_of_stage)) return lowered;
+    lowered.clear();
+  }
+  const bool global = mode == P2pMode::OneLane || blocks || !same_order_at_both_ends(grid, rank_of_stage);
   if (global && place_messages_globally(grid, lowered)) return lowered;
   return place_directly(grid, rank_of_stage);
 }

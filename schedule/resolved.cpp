@@ -118,6 +118,7 @@ Json zero_json(const ZeroOptions& z) {
   constexpr const char* kForms[] = {"list", "block", "fsdp"};
   if (z.level >= 2) out["form"] = kForms[static_cast<std::size_t>(z.form)], out["prefetch"] = z.prefetch;
   if (z.level == 3) out["reshard"] = z.reshard;
+  if (z.enter == ZeroEnter::Step) out["enter"] = "step";
   if (z.form == ZeroForm::Fsdp) out["communicators"] = z.communicators;
   return out;
 }

@@ -37,6 +37,7 @@ enum class OptimizerKind : std::uint8_t { Adam, None };
 // a communicator of their own, as FSDP2's queues; Deepspeed: parameters one by one by the rules of DeepSpeed's coordinator (level 3).
 enum class ZeroForm : std::uint8_t { List, Block, Fsdp, Deepspeed };
 enum class ZeroReduce : std::uint8_t { MicroBatch, Step };  // of gradients: after every micro-batch's backward, or after the last one's
+enum class ZeroEnter : std::uint8_t { MicroBatch, Step };  // of blocks at level 3: Step is BMTrain's 1F1B branch (mechanisms/zero.cpp)
 enum class ZeroEnds : std::uint8_t { Sharded, Whole };      // embedding, final norm and head
 // In elements, with DeepSpeed's names and defaults (specs/schedules.md 5.4). Form deepspeed alone.
 struct DeepspeedOptions {
@@ -54,6 +55,7 @@ struct ZeroOptions {
   bool reshard = true;             // level 3: drop gathered parameters after forward; false = BMTrain's ZeRO-2
   std::int64_t prefetch = 1;       // blocks that the host lets run ahead; 0: no limit
   ZeroReduce reduce = ZeroReduce::MicroBatch;
+  ZeroEnter enter = ZeroEnter::MicroBatch;
   ZeroEnds ends = ZeroEnds::Sharded;
   std::int64_t shard_ranks = 0;    // hybrid: shards span so many ranks and are replicated over the rest of dp; 0 = all of dp
   std::int64_t communicators = 2;  // Fsdp, Deepspeed: 1: gathers and reductions share one, where they run in the order of issue

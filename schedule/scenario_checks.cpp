@@ -213,17 +213,6 @@ std::int64_t nearest_divisor(std::int64_t whole, std::int64_t wanted) {
   return whole;
 }
 
-// What form bmtrain does not do: a layer's micro-batch holds samples of several ranks there.
-void refuse_in_bmtrain_form(ScenarioReading& r) {
-  const Scenario& s = r.scenario;
-  if (s.model.dropout > 0)
-    report(r, "PIPELINE", anchor(r, "model", "dropout"), "dropout in form \"bmtrain\": masks are drawn by sample, and a micro-batch mixes ranks'",
-           "write \"dropout\": 0, or remove \"pipeline\"");
-  if (s.hidden_states)
-    report(r, "PIPELINE", anchor(r, "recompute", "hidden_states"), "form \"bmtrain\" returns the last hidden state alone",
-           "write \"hidden_states\": false, or remove \"pipeline\"");
-}
-
 void check_frozen_times(ScenarioReading& r) {
   if (r.scenario.given && !r.scenario.model.frozen.empty())
     report(r, "FROZEN", anchor(r, "cost", "model"), "times of whole stages do not say what frozen parameters leave of them",
@@ -246,7 +235,9 @@ void check_pipeline(ScenarioReading& r) {
   if (s.order != "gpipe")
     report(r, "PIPELINE", anchor(r, "schedule", "order"),
            fmt::format("order {} in form \"bmtrain\": the loss needs the last hidden state of all micro-batches", in_quotes(s.order)),
-           "write \"order\": \"gpipe\"");
+           s.order != "1f1b" ? "write \"order\": \"gpipe\""
+                             : "write \"order\": \"gpipe\", or for BMTrain's 1F1B branch remove \"pipeline\" and write \"enter\": "
+                               "\"step\" in \"zero\"");
   if (s.zero.form == ZeroForm::Deepspeed)
     report(r, "PIPELINE", anchor(r, "zero", "form"),
            "form \"deepspeed\" fetches and frees parameters by use, a pipeline of form \"bmtrain\" gathers a layer once for all micro-batches",
@@ -257,7 +248,25 @@ void check_pipeline(ScenarioReading& r) {
   if (s.given)
     report(r, "PIPELINE", anchor(r, "cost", "model"), "times of whole stages do not say what embedding and head cost on every rank",
            "write \"machine\" instead of \"cost\"");
-  refuse_in_bmtrain_form(r);
+}
+
+// BMTrain's 1F1B branch (specs/bmtrain.md 11).
+void check_enter_once(ScenarioReading& r) {
+  const Scenario& s = r.scenario;
+  if (s.zero.enter != ZeroEnter::Step || s.zero.level < 3 || s.zero.form == ZeroForm::Deepspeed) return;
+  const JsonNode& at = anchor(r, "zero", "enter");
+  if (batch_on_every_rank(s))
+    return report(r, "ZERO", at, "in form \"bmtrain\" a block enters once a batch in each direction", "remove \"enter\", or \"pipeline\"");
+  if (s.zero.reshard)
+    report(r, "ZERO", anchor(r, "zero", "reshard"), "a block that enters once a step keeps what it gathered", "write \"reshard\": false");
+  if (s.zero.reduce != ZeroReduce::Step)
+    report(r, "ZERO", anchor(r, "zero", "reduce"), "a block that enters once a step reduces its gradients once a step",
+           "write \"reduce\": \"step\"");
+  const std::int64_t stages = axis_size(r, "pp"), rounds = (s.micro_batches + stages / 2) / stages;
+  if (s.order == "1f1b" && s.micro_batches % stages != 0)
+    report(r, "PIPELINE", anchor(r, "batch", "micro_batches"),
+           fmt::format("{} micro-batches over {} stages: BMTrain's 1F1B branch takes a multiple of the stages", s.micro_batches, stages),
+           fmt::format("write \"micro_batches\": {}", std::max<std::int64_t>(rounds, 1) * stages));
 }
 
 void check_zero(ScenarioReading& r) {
@@ -269,10 +278,6 @@ void check_zero(ScenarioReading& r) {
     report(r, "ZERO", anchor(r, "zero", "reduce"), "level 1 keeps whole gradients and reduces them once a step",
            "write \"reduce\": \"step\", or \"level\": 2");
   const std::int64_t dp = axis_size(r, "dp"), shard = zero.shard_ranks;
-  if (zero.level > 0 && shard > 0 && r.scenario.clip > 0 && r.scenario.pipeline.form == PipelineForm::Bmtrain)
-    report(r, "CONFLICT", anchor(r, "zero", "shard_ranks"),
-           "the norm of clipped gradients counts every piece once, and in form bmtrain layers and ends would have other shard groups",
-           "remove \"shard_ranks\", or \"clip\"");
   if (zero.level == 0 || shard == 0 || dp % shard == 0) return;
   std::int64_t nearest = std::min(shard, dp);
   while (dp % nearest != 0) --nearest;
@@ -337,6 +342,7 @@ void check_across_fields(ScenarioReading& r) {
   if (r.good.cost && r.good.mesh && r.good.batch && r.good.run) check_given_cost(r);
   if (r.good.mesh) check_zero(r);
   if (r.good.model) check_frozen_times(r);
+  if (r.good.mesh && r.good.batch && r.good.pipeline && r.good.schedule) check_enter_once(r);
   if (r.good.mesh && r.good.batch && r.good.pipeline && r.good.schedule) check_pipeline(r);
   if (r.good.mesh && r.good.model && r.good.run) check_recompute(r);
   if (r.good.run) check_save(r);

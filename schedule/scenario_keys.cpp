@@ -30,7 +30,7 @@ const std::vector<ScenarioSection>& scenario_sections() {
       {"schedule", {"order", "csv", "p2p", "metadata", "layers_per_stage", "warm_up", "backward"}},
       {"pipeline", {"form", "micro_batches"}},
       {"zero",
-       {"level", "form", "reshard", "prefetch", "reduce", "ends", "shard_ranks", "prefetch_bucket_size", "max_live_parameters",
+       {"level", "form", "reshard", "prefetch", "reduce", "enter", "ends", "shard_ranks", "prefetch_bucket_size", "max_live_parameters",
         "max_reuse_distance", "param_persistence_threshold", "reduce_bucket_size", "overlap_comm", "communicators"}},
       {"recompute", {"mode", "every", "hidden_states"}},
       {"optimizer", {"kind", "offload", "clip", "overflow_check", "loss_scale", "loss_scale_factor", "loss_scale_steps"}},

@@ -39,6 +39,7 @@ constexpr OtherKey kOtherKeys[] = {
     {"reshard", "frees parameters by how soon they are used again", "write \"max_reuse_distance\", or remove \"reshard\""},
     {"prefetch", "gathers ahead by elements", "write \"prefetch_bucket_size\", or remove \"prefetch\""},
     {"reduce", "reduces gradients with every micro-batch", "remove \"reduce\""},
+    {"enter", "fetches parameters with every use", "remove \"enter\""},
     {"ends", "keeps parameters whole by their size", "write \"param_persistence_threshold\", or remove \"ends\""},
     {"shard_ranks", "shards over all of dp", "remove \"shard_ranks\", or write \"form\": \"fsdp\""}};
 
@@ -95,6 +96,7 @@ void read_zero(ScenarioReading& r) {
   zero.prefetch = o.integer("prefetch", {0, 1024}).value_or(1);
   const bool step = o.choice("reduce", {"micro_batch", "step"}).value_or(zero.level == 1 ? 1 : 0) == 1;
   zero.reduce = step ? ZeroReduce::Step : ZeroReduce::MicroBatch;
+  zero.enter = o.choice("enter", {"micro_batch", "step"}).value_or(0) == 1 ? ZeroEnter::Step : ZeroEnter::MicroBatch;
   zero.ends = o.choice("ends", {"sharded", "whole"}).value_or(0) == 1 ? ZeroEnds::Whole : ZeroEnds::Sharded;
   zero.shard_ranks = o.integer("shard_ranks", {1, kMostRanks}).value_or(0);
   zero.communicators = o.integer("communicators", {1, 2}).value_or(zero.form == ZeroForm::Deepspeed ? 1 : 2);
@@ -104,7 +106,7 @@ void read_zero(ScenarioReading& r) {
   if (zero.form != ZeroForm::Fsdp) refuse_communicators(r, o, forms[form].c_str());
   refuse_keys_below(r, o, 1, {"reduce", "ends", "shard_ranks"});
   refuse_keys_below(r, o, 2, {"form", "prefetch"});
-  refuse_keys_below(r, o, 3, {"reshard"});
+  refuse_keys_below(r, o, 3, {"reshard", "enter"});
 }
 
 }  // namespace steptwin

@@ -23,12 +23,12 @@ bool is_ids(const Schedule& schedule, const Buffer& buffer) {
          schedule.layouts[buffer.layout.value].tensors[0].shape.size() == 3;
 }
 
-// The pipeline coordinates whose ranks hold these ids.
-std::set<std::uint32_t> stages_with(const Schedule& schedule, Ids which) {
+// The pipeline coordinates whose ranks hold tokens.
+std::set<std::uint32_t> stages_with_tokens(const Schedule& schedule) {
   std::set<std::uint32_t> stages;
   for (const Program& program : schedule.programs) {
     const bool holds = std::any_of(program.buffers.begin(), program.buffers.end(), [&](const Buffer& buffer) {
-      return is_ids(schedule, buffer) && schedule.name(buffer.name) == name_of(which);
+      return is_ids(schedule, buffer) && schedule.name(buffer.name) == name_of(Ids::Tokens);
     });
     for (const RankId rank : program.ranks)
       if (holds) stages.insert(schedule.mesh.coordinate(rank, "pp"));
@@ -52,7 +52,7 @@ std::int64_t vocabulary_of(const Schedule& schedule) {
 
 DataShape data_shape(const Schedule& schedule) {
   DataShape shape;
-  const auto stages = static_cast<std::int64_t>(stages_with(schedule, Ids::Tokens).size());
+  const auto stages = static_cast<std::int64_t>(stages_with_tokens(schedule).size());
   shape.data_parallel = replicas_of(schedule) * std::max<std::int64_t>(stages, 1);
   shape.vocabulary = vocabulary_of(schedule);
   for (const Program& program : schedule.programs) {
@@ -68,10 +68,15 @@ DataShape data_shape(const Schedule& schedule) {
 
 const char* name_of(Ids which) { return which == Ids::Tokens ? "tokens" : "targets"; }
 
-std::int64_t data_parallel_rank(const Schedule& schedule, RankId rank, Ids which) {
-  const std::set<std::uint32_t> stages = stages_with(schedule, which);
-  const auto before = std::distance(stages.begin(), stages.lower_bound(schedule.mesh.coordinate(rank, "pp")));
-  return before * replicas_of(schedule) + schedule.mesh.coordinate(rank, "dp");
+BatchRank batch_rank(const Schedule& schedule, RankId rank) {
+  const std::set<std::uint32_t> stages = stages_with_tokens(schedule);
+  BatchRank own;
+  own.replicas = replicas_of(schedule);
+  own.replica = schedule.mesh.coordinate(rank, "dp");
+  if (stages.size() < 2) return own;
+  own.stages = static_cast<std::int64_t>(stages.size());
+  own.stage = std::distance(stages.begin(), stages.lower_bound(schedule.mesh.coordinate(rank, "pp")));
+  return own;
 }
 
 std::int64_t sample_number(const DataShape& shape, std::int64_t step, std::int64_t micro_batch, std::int64_t data_parallel_rank,

@@ -25,8 +25,13 @@ DataShape data_shape(const Schedule& schedule);
 
 enum class Ids : std::uint8_t { Tokens, Targets };
 const char* name_of(Ids which);  // of the buffer
-// The number of a rank that holds these ids among those with samples of their own: stage by stage, dp coordinate within a stage.
-std::int64_t data_parallel_rank(const Schedule& schedule, RankId rank, Ids which);
+// Where a rank stands among those with samples of their own, which are numbered stage by stage, dp coordinate within a stage.
+struct BatchRank {
+  std::int64_t stages = 1, stage = 0;      // of its pipeline, those with tokens; its own among them (0: the samples of the only one)
+  std::int64_t replicas = 1, replica = 0;  // pipelines
+  std::int64_t number() const { return stage * replicas + replica; }
+};
+BatchRank batch_rank(const Schedule& schedule, RankId rank);
 
 // Number of the sample in row `row` of a micro-batch of one data-parallel rank at a step (from 0): micro-batches outermost within a step.
 std::int64_t sample_number(const DataShape& shape, std::int64_t step, std::int64_t micro_batch, std::int64_t data_parallel_rank,

@@ -51,7 +51,10 @@ TrainingState::TrainingState(const Schedule& schedule, const Matching& matching,
     for (const Buffer& buffer : p.buffers)
       if (is_ids(schedule, buffer, "tokens") || is_ids(schedule, buffer, "targets"))
         require_form(schedule, p, buffer, ids_form(loader_.shape()));
-  for (std::uint32_t r = 0; r < losses_.size(); ++r) find_losses(r);
+  for (std::uint32_t r = 0; r < losses_.size(); ++r) {
+    batch_ranks_.push_back(batch_rank(schedule, matching.ranks[r].rank));
+    find_losses(r);
+  }
 }
 
 const Program& TrainingState::program(std::uint32_t rank) const {
@@ -153,9 +156,8 @@ void TrainingState::begin_step(std::uint32_t rank, std::uint32_t step) {
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
     for (const Ids which : {Ids::Tokens, Ids::Targets}) {
       if (!is_ids(schedule_, p.buffers[b], name_of(which))) continue;
-      const std::int64_t own = data_parallel_rank(schedule_, matching_.ranks[rank].rank, which);
       std::vector<std::int64_t> ids(static_cast<std::size_t>(p.buffers[b].bytes.value) / sizeof(std::int64_t));
-      loader_.fill_step(earlier_steps_ + step, own, which, ids.data());
+      loader_.fill_step(earlier_steps_ + step, batch_ranks_[rank].number(), which, ids.data());
       memories_[rank].source().write(memories_[rank].resident(b), reinterpret_cast<const std::byte*>(ids.data()), p.buffers[b].bytes.value);
     }
   }
@@ -166,9 +168,11 @@ StepContext TrainingState::context(std::uint32_t rank, std::uint32_t step) const
   const DataShape& shape = loader_.shape();
   if (shape.micro_batches > 0) context.loss_scale = 1.0 / static_cast<double>(shape.micro_batches * shape.data_parallel);
   context.seed = options_.seed;
-  const std::int64_t replica = schedule_.mesh.coordinate(matching_.ranks[rank].rank, "dp");
-  context.first_sample = sample_number(shape, earlier_steps_ + step, 0, replica, 0);
-  context.micro_batch_distance = shape.data_parallel * shape.micro_batch;
+  const BatchRank& own = batch_ranks_[rank];
+  const std::int64_t batch = std::max<std::int64_t>(shape.micro_batch, 1);
+  context.samples = {batch, own.replicas * batch, own.replica * batch};
+  context.first_place = (earlier_steps_ + step) * shape.micro_batches * own.stages * batch;
+  context.batch_ranks = own.stages, context.batch_rank = own.stage;
   const std::lock_guard lock(skipped_mutex_);
   context.step = earlier_steps_ + step + 1 - skipped_[rank].steps;
   return context;
@@ -229,10 +233,9 @@ void TrainingState::end_step(std::uint32_t rank, std::uint32_t step) {
   }
 }
 
-// Figures of the rank's micro-batches, into their places among those of all replicas.
+// Figures of the rank's micro-batches, into their places among those of all ranks with samples of their own.
 void TrainingState::read_hidden_states(std::uint32_t rank) {
   const Program& p = program(rank);
-  const std::int64_t replica = schedule_.mesh.coordinate(matching_.ranks[rank].rank, "dp");
   for (std::uint32_t b = 0; b < p.buffers.size(); ++b) {
     const Buffer& buffer = p.buffers[b];
     if (!buffer.resident || !buffer.layout.valid() || schedule_.layouts[buffer.layout.value].name != "hidden.figures") continue;
@@ -244,7 +247,7 @@ void TrainingState::read_hidden_states(std::uint32_t rank) {
       for (std::int64_t mb = 0; mb < micro_batches; ++mb) {
         const auto first = all.begin() + mb * figures;
         hidden_[rank].add(tensor.name, micro_batches * loader_.shape().data_parallel * figures,
-                          (mb * loader_.shape().data_parallel + replica) * figures, {first, first + figures});
+                          (mb * loader_.shape().data_parallel + batch_ranks_[rank].number()) * figures, {first, first + figures});
       }
     }
   }

@@ -64,6 +64,7 @@ class TrainingState {
   std::vector<RankMemory>& memories_;
   const ExecuteOptions& options_;
   DataLoader loader_;
+  std::vector<BatchRank> batch_ranks_;  // [rank]
   std::vector<RankLosses> losses_;
   std::mutex gradient_mutex_;
   std::vector<TensorShares> gradients_, hidden_;  // [rank]

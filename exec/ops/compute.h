@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "exec/ops/dropout.h"
 #include "schedule/ir/schedule.h"
 
 namespace steptwin {
@@ -30,8 +31,11 @@ struct StepContext {
   std::int64_t step = 1;     // for Adam's bias correction, from 1
   std::int32_t device = -1;  // where the operands lie: a CUDA device, or -1: host memory
   std::uint64_t seed = 1;    // of the masks that dropout draws
-  // Of the rank's micro-batch 0 at this step, and the distance to the next one's: masks are drawn by sample.
-  std::int64_t first_sample = 0, micro_batch_distance = 0;
+  // Masks are drawn by sample. The rank's pipeline has its samples in one order: micro-batch by micro-batch of its layers, which is batch
+  // by batch of its embeddings and in it rank by rank, where several of its ranks (batch_ranks) have an embedding and a batch each.
+  SampleOrder samples = {};
+  std::int64_t first_place = 0;                  // of the step's samples, in that order
+  std::int64_t batch_ranks = 1, batch_rank = 0;
 };
 
 // Throws EnvironmentError (Kind::Device) when the segment, phase or operands are unknown to it; the caller names the op.

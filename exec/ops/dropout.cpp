@@ -24,17 +24,23 @@ at::Tensor words(const at::Tensor& seeds, const at::Tensor& index) {
   return z.bitwise_xor_(shifted(z, 31));
 }
 
+at::Tensor sample_numbers(const MaskState& state, std::int64_t samples, const at::TensorOptions& options) {
+  const at::Tensor places = at::arange(state.first_place, state.first_place + samples, options);
+  const auto& [run, distance, offset] = state.order;
+  return at::div(places, at::Scalar(run), "floor").mul_(distance) + at::remainder(places, at::Scalar(run)) + offset;
+}
+
 }  // namespace
 
 std::uint64_t mask_key(std::string_view place, std::uint64_t seed) { return random_word(stream_of(place, seed), 0); }
 
-MaskState of_probabilities(const MaskState& state) { return {random_word(state.key, 1), state.first_sample}; }
+MaskState of_probabilities(const MaskState& state) { return {random_word(state.key, 1), state.first_place, state.order}; }
 
 void draw_mask(const MaskState& state, double p, at::Tensor mask) {
   const at::TensorOptions whole = mask.options().dtype(at::kLong);
   const std::int64_t samples = mask.size(0), elements = samples == 0 ? 0 : mask.numel() / samples;
   const at::Tensor key = at::full({samples, 1}, as_signed(state.key), whole);
-  const at::Tensor numbers = at::arange(state.first_sample, state.first_sample + samples, whole).unsqueeze(1);
+  const at::Tensor numbers = sample_numbers(state, samples, whole).unsqueeze(1);
   const at::Tensor drawn = words(words(key, numbers), at::arange(elements, whole).unsqueeze(0));
   const auto threshold = static_cast<std::int64_t>(std::llround((1 - p) * static_cast<double>(1 << kBits)));
   mask.view({samples, elements}).copy_(shifted(drawn, 64 - kBits) < threshold);

@@ -12,10 +12,19 @@ class Tensor;
 
 namespace steptwin {
 
-// The random state of one op: which stream, and the number of its micro-batch's first sample. What a recomputation restores.
+// The samples of a pipeline in the order in which its layers see them: place n is sample n / run * distance + n % run + offset of the run.
+// As it is by default, sample n.
+struct SampleOrder {
+  std::int64_t run = 1, distance = 1, offset = 0;
+  bool operator==(const SampleOrder&) const = default;
+};
+
+// The random state of one op: which stream, and the place of its micro-batch's first sample. What a recomputation restores; the order is
+// the same for all ops of a rank.
 struct MaskState {
   std::uint64_t key = 0;
-  std::int64_t first_sample = 0;
+  std::int64_t first_place = 0;
+  SampleOrder order = {};
   bool operator==(const MaskState&) const = default;
 };
 // `place`: "embed", "layers.3.attn", "layers.3.mlp".

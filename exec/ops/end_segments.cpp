@@ -144,7 +144,7 @@ void embedding_forward(Operands& operands) {
   }
   if (saved != nullptr) {
     const at::Tensor mask = tensor_at(operands, operands.tensor(*saved, "mask"));
-    draw_mask(operands.masks_of_forward(), operands.constant("dropout"), mask);
+    draw_mask(operands.masks_of_forward(mask.size(0)), operands.constant("dropout"), mask);
     y.copy_(drop(y, mask, operands.constant("dropout")));
   }
   operands.finish();

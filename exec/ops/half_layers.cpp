@@ -218,7 +218,8 @@ void half_layer_forward(Half half, Operands& operands) {
   const BoundAccess& x = operands.read("x");
   const BoundAccess& param = operands.read("P");
   const bool again = operands.next_is_laid_out_as("random");
-  const MaskState masks = again ? operands.masks_in(operands.read("random")) : operands.masks_of_forward();
+  const std::int64_t samples = operands.only_tensor(x).shape.front();
+  const MaskState masks = again ? operands.masks_in(operands.read("random")) : operands.masks_of_forward(samples);
   const BoundAccess& saved = operands.write("S");
   HalfLayer(half, operands, &x, param, &saved).forward(operands.write("y"), masks);
   if (operands.next_is_laid_out_as("random")) operands.save_masks(masks, operands.write("random"));

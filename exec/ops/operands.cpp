@@ -10,7 +10,7 @@
 namespace steptwin {
 namespace {
 
-constexpr std::int64_t kStateBytes = sizeof(MaskState::key) + sizeof(MaskState::first_sample);
+constexpr std::int64_t kStateBytes = sizeof(MaskState::key) + sizeof(MaskState::first_place);
 
 const char* word(AccessMode mode) {
   switch (mode) {
@@ -100,11 +100,13 @@ std::string_view Operands::segment() const {
   return compute == nullptr || compute->part_count == 0 ? std::string_view() : schedule_.name(schedule_.parts_of(*compute).front().segment);
 }
 
-MaskState Operands::masks_of_forward() const {
+MaskState Operands::masks_of_forward(std::int64_t samples) const {
   const ComputePart& own = part();
-  const std::string place = own.layer < 0 ? std::string(segment()) : fmt::format("layers.{}.{}", own.layer, segment());
+  const bool layer = own.layer >= 0;
+  const std::string where = layer ? fmt::format("layers.{}.{}", own.layer, segment()) : std::string(segment());
   const std::int64_t micro_batch = std::max(own.micro_batch, 0);
-  return {mask_key(place, step_.seed), step_.first_sample + micro_batch * step_.micro_batch_distance};
+  const std::int64_t before = layer ? micro_batch : micro_batch * step_.batch_ranks + step_.batch_rank;  // pieces as large as this op's
+  return {mask_key(where, step_.seed), step_.first_place + before * samples, step_.samples};
 }
 
 // The issuing thread reads and writes it.
@@ -116,15 +118,16 @@ void Operands::require_state(const BoundAccess& state) const {
 MaskState Operands::masks_in(const BoundAccess& state) const {
   require_state(state);
   MaskState masks;
+  masks.order = step_.samples;
   std::memcpy(&masks.key, state.data, sizeof masks.key);
-  std::memcpy(&masks.first_sample, state.data + sizeof masks.key, sizeof masks.first_sample);
+  std::memcpy(&masks.first_place, state.data + sizeof masks.key, sizeof masks.first_place);
   return masks;
 }
 
 void Operands::save_masks(const MaskState& masks, const BoundAccess& state) const {
   require_state(state);
   std::memcpy(state.data, &masks.key, sizeof masks.key);
-  std::memcpy(state.data + sizeof masks.key, &masks.first_sample, sizeof masks.first_sample);
+  std::memcpy(state.data + sizeof masks.key, &masks.first_place, sizeof masks.first_place);
 }
 
 const BoundAccess& Operands::gradient(const char* what) {

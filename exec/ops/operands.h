@@ -51,8 +51,8 @@ class Operands {
   bool has(const BoundAccess& operand, std::string_view suffix) const;
   // The only tensor of the operand: its Part::Tensor, or its layout holds just one.
   TensorView only_tensor(const BoundAccess& operand) const;
-  // The random state that this op's forward begins with, and one that is kept in host memory.
-  MaskState masks_of_forward() const;
+  // The random state that the forward of this op begins with, which holds so many samples, and one that is kept in host memory.
+  MaskState masks_of_forward(std::int64_t samples) const;
   MaskState masks_in(const BoundAccess& state) const;
   void save_masks(const MaskState& masks, const BoundAccess& state) const;
   // Token or target ids of a micro-batch: a piece of the input buffer, flat.

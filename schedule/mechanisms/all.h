@@ -11,6 +11,7 @@ bool p2p_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_p2p(const Plan& plan, ScheduleBuilder& builder);
 bool batch_pipeline_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_batch_pipeline(const Plan& plan, ScheduleBuilder& builder);
+CommId batch_communicator(ScheduleBuilder& builder);  // pp.batch, declared when first asked for
 bool zero_active(const Plan& plan);
 std::unique_ptr<Mechanism> make_zero(const Plan& plan, ScheduleBuilder& builder);
 bool deepspeed_zero_active(const Plan& plan);

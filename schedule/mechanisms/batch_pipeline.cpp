@@ -14,6 +14,8 @@
 // longer than their last use (BMTrain's autograd graph keeps the outputs until the backward).
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "schedule/mechanisms/all.h"
 
 namespace steptwin {
@@ -22,7 +24,7 @@ namespace {
 class BatchPipeline : public Mechanism {
  public:
   BatchPipeline(const Plan& plan, ScheduleBuilder& builder)
-      : comm_(builder.communicator("pp.batch", {"pp"})),
+      : comm_(batch_communicator(builder)),
         name_(builder.name("batch")),
         stages_(static_cast<std::uint32_t>(plan.ranks())),
         type_(plan.scenario->compute),
@@ -113,6 +115,14 @@ class BatchPipeline : public Mechanism {
 };
 
 }  // namespace
+
+CommId batch_communicator(ScheduleBuilder& builder) {
+  constexpr const char* kName = "pp.batch";
+  const std::vector<Communicator>& known = builder.so_far().communicators;
+  const auto found = std::find_if(known.begin(), known.end(), [&](const Communicator& c) { return c.name == kName; });
+  if (found == known.end()) return builder.communicator(kName, {"pp"});
+  return CommId(static_cast<std::uint32_t>(found - known.begin()));
+}
 
 bool batch_pipeline_active(const Plan& plan) { return plan.ends_everywhere(); }
 

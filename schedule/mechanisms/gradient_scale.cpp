@@ -1,15 +1,16 @@
 // Between the reductions and the optimizer: the gradients' common norm is held to a limit (clip), and the loss scale is divided out again.
 //
 //   norm     a kernel per gradient group adds its sum of squares into the rank's own, of gradients without the loss scale
-//   reduce   one fp32 all-reduce (sum) over the ranks that hold distinct pieces; the host reads the result, as BMTrain's clip_grad_norm
-//   does factor   min(1, clip / (norm + 1e-6)) / loss scale rescale  the loss scale of the next step: divided by its factor on overflow,
-//   multiplied behind so many good steps (the one op here that
+//   reduce   one fp32 all-reduce (sum) over the ranks that hold distinct pieces; the host reads it, as BMTrain's clip_grad_norm does
+//   factor   min(1, clip / (norm + 1e-6)) / loss scale
+//   rescale  the loss scale of the next step: divided by its factor on overflow, multiplied behind so many good steps (the one op here that
 //            an overflow does not hold back)
 //   scale    every gradient group times the factor, in place
 //
 // A piece that several ranks hold counts once. Copies over dp: the all-reduce spans pp alone when nothing is sharded, else pp and one shard
-// group; embedding and head that are whole on several of its ranks (zero.ends, or a pipeline of batches) are summed apart and divided by
-// the number of their copies. The copy of a tied table counts with the embedding. Everything runs on the compute lane (specs/bmtrain.md 8).
+// group of the layers. Embedding and head are summed apart and divided by the number of their copies when several of its ranks hold the
+// same (zero.ends; a pipeline of batches, where every stage has whole ones, or with shard_ranks a shard group of them). The copy of a tied
+// table counts with the embedding. Everything runs on the compute lane (specs/bmtrain.md 8).
 #include <algorithm>
 
 #include "schedule/mechanisms/all.h"
@@ -29,6 +30,14 @@ std::vector<std::vector<std::uint32_t>> norm_groups(const Plan& plan) {
   const bool dp_inside = mesh.axis("pp") < mesh.axis("dp");
   for (std::uint32_t i = 0; i < pp * dp; ++i) groups[(dp_inside ? i % dp : i / pp) / size].push_back(i);
   return groups;
+}
+
+// How many ranks of the all-reduce hold the same piece of embedding and head: those that have any over the pieces that it is cut into. A
+// shard group lies within the all-reduce, whatever the order of the mesh: both are runs of consecutive ranks.
+std::int64_t copies_of_ends(const Plan& plan) {
+  const std::int64_t over_dp = plan.scenario->zero.level > 0 ? plan.shard_ranks(SegmentKind::Attention) : 1;
+  const std::int64_t over_pp = plan.ends_everywhere() ? axis_size(plan.scenario->mesh, "pp") : 1;
+  return over_dp * over_pp / (plan.sharded(SegmentKind::Head) ? plan.shard_ranks(SegmentKind::Head) : 1);
 }
 
 class GradientScale : public Mechanism {
@@ -79,12 +88,10 @@ class GradientScale : public Mechanism {
     fill_ = builder.name("fill"), norm_ = builder.name("norm");
     builder.constant("clip", scenario_.clip);
     Layout layout{"norm", {{"distinct", DType::Fp32, {1}, Bytes(0)}}};
-    const bool whole = !plan.sharded(SegmentKind::Head);
-    copies_ = whole && (shards_ || plan.ends_everywhere());
+    const std::int64_t copies = copies_of_ends(plan);
+    copies_ = copies > 1;
     if (copies_) layout.tensors.push_back({"copied", DType::Fp32, {1}, Bytes(size_of(DType::Fp32))});
-    const std::int64_t over_dp = shards_ ? plan.shard_ranks(SegmentKind::Attention) : 1;
-    const std::int64_t over_pp = plan.ends_everywhere() ? axis_size(scenario_.mesh, "pp") : 1;
-    if (copies_) builder.constant("norm_copies", static_cast<double>(over_dp * over_pp));
+    if (copies_) builder.constant("norm_copies", static_cast<double>(copies));
     norm_layout_ = builder.layout(std::move(layout));
   }
 

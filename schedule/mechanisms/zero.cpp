@@ -22,6 +22,8 @@
 // Frozen parameters (groups without gradient) are gathered with the others and that is all. A unit without a trained one opens no
 // gradients and leaves nothing behind, so what its enter recorded on the compute lane stands; one without a backward is not entered there,
 // and its copy is dropped behind every forward use. A frozen table that a head shares is held for the head's backward.
+// enter step: a block enters once a step, with its first forward: gathered, its gradient buffers open (BMTrain's 1F1B branch,
+// specs/bmtrain.md 11). It leaves with its last backward; in between it keeps both. Stand-alone parameters do as ever.
 // Levels 1 and 2 keep whole parameters: nothing is gathered, but the optimizer's shards are all-gathered behind each step of a unit.
 // The first optimizer op waits for the last reduction, as BMTrain's `backward` does.
 // Hybrid sharding: the shards' sums are added over the replicas (communicator zero.replicas) with the step's last reduction.
@@ -120,6 +122,7 @@ class Zero : public Mechanism {
     bool reduced = false;             // the shard holds an earlier sum of this step
   };
 
+  bool once(const ZeroUnit& unit) const { return options_.enter == ZeroEnter::Step && !unit.stand_alone(); }
   const Domain& domain(const ZeroUnit& unit) const { return unit.stand_alone() ? ends_ : blocks_; }
 
   static Label label_of(const ZeroUnit& unit, Phase phase, const Visit& visit, const ProgramContext& program) {
@@ -164,7 +167,8 @@ class Zero : public Mechanism {
     const std::size_t shared = shared_unit(use, program);
     for (const std::size_t unit : {use.unit, shared}) {
       if (gathers) gather(unit, use, visit, program);
-      if (backward && (unit == use.unit || program.plan.table_trained)) open_gradients(unit, visit, program);
+      const bool begins = backward || (use.enters && once(units_[unit]));  // its gradients
+      if (begins && (unit == use.unit || program.plan.table_trained)) open_gradients(unit, visit, program);
     }
     if (pending_ != nullptr && !units_[use.unit].stand_alone()) leave_list(visit, program);
     if (backward && options_.form == ZeroForm::Fsdp && reductions_[0].valid()) program.emit.next_follows(reductions_[0], reduce_lane_);
@@ -244,7 +248,7 @@ class Zero : public Mechanism {
     if (use.kind == ZeroUse::Kind::Forward && (use.returns ? holds : shares_frozen_table(use.unit, program))) ++state.held;
     if (use.kind == ZeroUse::Kind::Backward && holds) --state.held;
     if (use.kind == ZeroUse::Kind::Backward && table != use.unit && shares_frozen_table(table, program)) release(table, program);
-    const bool used_again = use.kind == ZeroUse::Kind::Forward && !use.returns && !use.leaves;
+    const bool used_again = !use.leaves && (once(unit) || (use.kind == ZeroUse::Kind::Forward && !use.returns));
     if (options_.level == 3 && state.held == 0 && !used_again) drop(use.unit, program);
   }
 

@@ -40,19 +40,24 @@ bool in_list(const ZeroUse& use, const std::vector<ZeroUnit>& units) {
   return use.kind != ZeroUse::Kind::Forward && !units[use.unit].stand_alone();
 }
 
-// Micro-batches that are pieces of one batch enter a unit together, with the first of them, and leave it with the last one's backward.
-void mark_batches(std::vector<ZeroUse>& uses, const Plan& plan, std::size_t units, const Visits& visits) {
-  if (plan.pieces == 1) return;
-  const auto batch_of = [&](const ZeroUse& use) { return plan.batch_of(visits[use.first].micro_batch); };
+// Micro-batches that are pieces of one batch enter a unit together, with the first of them in each direction, and leave it with the last
+// one's backward. Blocks that enter once a step do it with their first forward: all of the step is one batch without directions.
+void mark_batches(std::vector<ZeroUse>& uses, const Plan& plan, const std::vector<ZeroUnit>& units, const Visits& visits) {
+  const bool once = plan.scenario->zero.enter == ZeroEnter::Step;
+  if (plan.pieces == 1 && !once) return;
+  const auto batch_of = [&](const ZeroUse& use) { return once ? 0 : plan.batch_of(visits[use.first].micro_batch); };
+  const auto concerned = [&](const ZeroUse& use) { return !once || !units[use.unit].stand_alone(); };
   std::array<std::vector<std::int32_t>, 2> entered;  // [backward][unit]: batch
-  for (auto& batches : entered) batches.assign(units, -1);
+  for (auto& batches : entered) batches.assign(units.size(), -1);
   for (ZeroUse& use : uses) {
-    std::int32_t& last = entered[use.kind == ZeroUse::Kind::Forward ? 0 : 1][use.unit];
+    if (!concerned(use)) continue;
+    std::int32_t& last = entered[once || use.kind == ZeroUse::Kind::Forward ? 0 : 1][use.unit];
     use.enters = last != batch_of(use);
     last = batch_of(use);
   }
-  std::vector<std::int32_t> left(units, -1);
+  std::vector<std::int32_t> left(units.size(), -1);
   for (auto use = uses.rbegin(); use != uses.rend(); ++use) {
+    if (!concerned(*use)) continue;
     const bool last_direction = use->kind == ZeroUse::Kind::Backward || (use->kind == ZeroUse::Kind::Forward && !use->returns);
     use->leaves = last_direction && left[use->unit] != batch_of(*use);
     if (use->leaves) left[use->unit] = batch_of(*use);
@@ -98,7 +103,7 @@ std::vector<ZeroUse> zero_uses(const ProgramContext& program, const std::vector<
     use.reads_parameters = use.kind != ZeroUse::Kind::Backward || program.segment(visit).kind != SegmentKind::Embedding;
   }
   mark_ends(uses, units, visits);
-  mark_batches(uses, program.plan, units.size(), visits);
+  mark_batches(uses, program.plan, units, visits);
   return uses;
 }
 

@@ -15,8 +15,8 @@ struct ZeroUse {
   std::size_t first = 0, last = 0;  // visits
   std::size_t unit = 0;
   bool reads_parameters = true;  // the embedding's backward reads none
-  bool enters = true;            // else an earlier micro-batch of its batch has entered the unit in this direction
-  bool leaves = true;            // else a later one will leave it
+  bool enters = true;            // else an earlier use has entered the unit for this one, too
+  bool leaves = true;            // else a later use will leave it
   bool returns = false;          // Forward: a backward use of the unit is to come
   bool ends_list = false;        // the last block of its backward pass (chunk and micro-batch)
   bool ends_gradient = false;    // the step's last backward use of the unit

@@ -32,6 +32,16 @@ TEST(Masks, AreThoseOfTheirSamplesAndDropTheShareAskedFor) {
   }
 }
 
+// Pipeline 2 of 3, batches of 4: its places 0 to 3 are samples 8 to 11, 4 to 7 are 20 to 23.
+TEST(Masks, FollowTheOrderOfTheSamples) {
+  const std::uint64_t key = mask_key("layers.0.attn", 7);
+  const at::Tensor whole = at::empty({36, 50}, at::TensorOptions(at::kByte)), part = at::empty({6, 50}, at::TensorOptions(at::kByte));
+  draw_mask({key, 0}, 0.5, whole);
+  draw_mask({key, 6, {4, 12, 8}}, 0.5, part);
+  const std::int64_t expected[] = {22, 23, 32, 33, 34, 35};
+  for (std::int64_t row = 0; row < 6; ++row) EXPECT_TRUE(at::equal(part[row], whole[expected[row]])) << row;
+}
+
 TEST(Masks, KeepTheMean) {
   const at::Tensor mask = at::empty({4, 10000}, at::TensorOptions(at::kByte)), ones = at::ones({4, 10000}, at::TensorOptions(at::kFloat));
   draw_mask({mask_key("embed", 1), 0}, 0.1, mask);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstring>
 #include <map>
@@ -12,6 +13,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "exec/gradient_check.h"
 #include "exec/module.h"
 #include "schedule/base/data_dir.h"
 #include "schedule/ir/liveness.h"
@@ -143,6 +145,7 @@ ExecuteOptions execute_options(std::uint32_t steps, ExecutionMode mode) {
 const ExecutionResult& plain_run(const ExecutionCase& c, std::uint32_t steps, std::uint32_t warm_up) {
   static std::map<std::string, ExecutionResult> kept;
   ExecutionCase plain = c;
+  if (std::any_of(c.overrides.begin(), c.overrides.end(), [](const Override& o) { return o.path == "pipeline"; })) plain.dp *= c.pp;
   plain.order = "gpipe", plain.recompute = "none", plain.pp = 1;
   std::erase_if(plain.overrides, [](const Override& o) { return !o.path.starts_with("optimizer.") && !o.path.starts_with("model."); });
   const std::string text = scenario_text(plain);
@@ -200,6 +203,28 @@ void expect_equal_copies(const Rehearsal& prediction, const ExecutionResult& run
       EXPECT_TRUE(fresh || same_bits(first->second, values)) << name;
     }
   }
+}
+
+void expect_as_predicted(const Rehearsal& prediction, const ExecutionResult& run, std::uint32_t steps) {
+  expect_order(prediction, run, steps);
+  expect_every_op_matched(prediction, run, steps);
+  expect_predicted_memory(prediction, run);
+  expect_equal_copies(prediction, run);
+}
+
+void expect_plain_results(const Rehearsal& prediction, const ExecutionResult& run, const ExecutionResult& plain) {
+  const GradientCheck check = check_against_plain(prediction.schedule, run, plain);
+  EXPECT_TRUE(check.holds) << check.problem;
+  EXPECT_EQ(check.tensors, run.gradients.size());
+  EXPECT_EQ(run.losses.size(), plain.losses.size());
+}
+
+void expect_close_to_fp32(const Rehearsal& prediction, const ExecutionResult& run, const ExecutionCase& c, std::uint32_t steps) {
+  ExecutionCase wide = c;
+  wide.compute = "fp32";
+  const ExecutionResult &narrow = plain_run(c, steps), &reference = plain_run(wide, steps);
+  const GradientCheck check = check_against_plain_16bit(prediction.schedule, run, narrow, reference);
+  EXPECT_TRUE(check.holds) << check.problem;
 }
 
 void expect_same_bits(const ExecutionResult& a, const ExecutionResult& b) {

@@ -35,7 +35,8 @@ Rehearsal prepared(const ExecutionCase& c, std::uint32_t steps);
 
 Backend& backend();  // loaded once a process
 ExecuteOptions execute_options(std::uint32_t steps, ExecutionMode mode = ExecutionMode::Interp);
-// Of the plain model on the same batches: from a schedule of one stage, gpipe, without recompute, whatever those of `c` are. Kept per
+// Of the plain model on the same batches: from a schedule of one stage, gpipe, without recompute, whatever those of `c` are; where every
+// rank of a pipeline has a batch of its own (form bmtrain), on ranks that are all data-parallel. Kept per
 // model, batch and options, for the life of the process.
 const ExecutionResult& plain_run(const ExecutionCase& c, std::uint32_t steps, std::uint32_t warm_up = 0);
 
@@ -48,6 +49,12 @@ void expect_every_op_matched(const Rehearsal& prediction, const ExecutionResult&
 void expect_predicted_memory(const Rehearsal& prediction, const ExecutionResult& run);
 // Data-parallel replicas and both copies of a tied table hold the same bits.
 void expect_equal_copies(const Rehearsal& prediction, const ExecutionResult& run);
+// All four.
+void expect_as_predicted(const Rehearsal& prediction, const ExecutionResult& run, std::uint32_t steps);
+// Gradients of all tensors, losses and hidden states are the plain model's (exec/gradient_check.h).
+void expect_plain_results(const Rehearsal& prediction, const ExecutionResult& run, const ExecutionResult& plain);
+// As close to the plain model in fp32 as the plain model of a case in 16 bits is; `c` is that case.
+void expect_close_to_fp32(const Rehearsal& prediction, const ExecutionResult& run, const ExecutionCase& c, std::uint32_t steps);
 // Losses, gradients and every rank's parameters are bitwise equal.
 void expect_same_bits(const ExecutionResult& a, const ExecutionResult& b);
 

@@ -28,14 +28,9 @@ TEST_P(Bf16, is_as_close_to_fp32_as_the_plain_model_in_bf16) {
   ExecutionCase wide = GetParam();
   wide.compute = "fp32";
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
-  const ExecutionResult &narrow = plain_run(GetParam(), kSteps), &reference = plain_run(wide, kSteps);
-  const GradientCheck check = check_against_plain_16bit(prediction.schedule, run, narrow, reference);
-  EXPECT_TRUE(check.holds) << check.problem;
-  EXPECT_FALSE(check_against_plain(prediction.schedule, run, reference).holds) << "rounding to bf16 left no trace";
-  expect_order(prediction, run, kSteps);
-  expect_every_op_matched(prediction, run, kSteps);
-  expect_predicted_memory(prediction, run);
-  expect_equal_copies(prediction, run);
+  expect_close_to_fp32(prediction, run, GetParam(), kSteps);
+  EXPECT_FALSE(check_against_plain(prediction.schedule, run, plain_run(wide, kSteps)).holds) << "rounding to bf16 left no trace";
+  expect_as_predicted(prediction, run, kSteps);
 }
 
 TEST_P(Bf16, gives_the_same_bits_in_both_modes_and_when_repeated) {

@@ -31,12 +31,8 @@ class Dropout : public testing::TestWithParam<ExecutionCase> {};
 TEST_P(Dropout, gives_the_plain_model_s_gradients_and_losses_with_the_same_masks) {
   const Rehearsal prediction = prepared(GetParam(), kSteps);
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
-  const GradientCheck check = check_against_plain(prediction.schedule, run, plain_run(GetParam(), kSteps));
-  EXPECT_TRUE(check.holds) << check.problem;
-  expect_order(prediction, run, kSteps);
-  expect_every_op_matched(prediction, run, kSteps);
-  expect_predicted_memory(prediction, run);
-  expect_equal_copies(prediction, run);
+  expect_plain_results(prediction, run, plain_run(GetParam(), kSteps));
+  expect_as_predicted(prediction, run, kSteps);
   expect_same_bits(run, backend().run(prediction.schedule, execute_options(kSteps, ExecutionMode::Threads)));
 }
 
@@ -51,6 +47,23 @@ INSTANTIATE_TEST_SUITE_P(splits, Dropout,
                                          dropped("llama", kFull, 2, 2, 3, kShards, "false")),
                          case_name);
 
+// Form bmtrain of the pipeline: a micro-batch of the layers holds samples of several ranks. 2 p / M samples each.
+ExecutionCase pipelined(const char* family, const char* recompute, int pp, int dp, int pieces, int batches, const char* zero,
+                        const char* backward = "ascending") {
+  ExecutionCase c = dropped(family, recompute, pp, dp, batches, zero, pp == 2 ? "true" : "false");
+  c.order = "gpipe";
+  c.overrides.push_back({"pipeline", fmt::format(R"({{"form": "bmtrain", "micro_batches": {}}})", pieces)});
+  c.overrides.push_back({"schedule", fmt::format(R"({{"order": "gpipe", "backward": "{}"}})", backward)});
+  return c;
+}
+INSTANTIATE_TEST_SUITE_P(pipelines, Dropout,
+                         testing::Values(pipelined("gpt", kFull, 2, 1, 1, 1, kShards), pipelined("gpt", kFull, 2, 2, 2, 3, kShards),
+                                         pipelined("llama", kNone, 2, 2, 4, 2, R"({"level": 0})"),
+                                         pipelined("llama", kEvery, 3, 2, 2, 1, R"({"level": 2})"),
+                                         pipelined("gpt", kFull, 3, 1, 3, 3, kShards, "descending"),
+                                         pipelined("gpt", kFull, 4, 2, 8, 1, R"({"level": 1})", "descending")),
+                         case_name);
+
 // One sample set, split four ways: the plain model of each is the same run.
 TEST(DropoutSplits, draw_the_same_masks_for_the_same_samples) {
   const ExecutionResult& one = plain_run(dropped("gpt", kNone, 1, 1, 4), kSteps);
@@ -58,9 +71,10 @@ TEST(DropoutSplits, draw_the_same_masks_for_the_same_samples) {
     const ExecutionCase c = dropped("gpt", kFull, 1, dp, micro_batches);
     const Rehearsal prediction = prepared(c, kSteps);
     const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
-    const GradientCheck check = check_against_plain(prediction.schedule, run, one);
-    EXPECT_TRUE(check.holds) << check.problem;
+    expect_plain_results(prediction, run, one);
   }
+  const Rehearsal prediction = prepared(pipelined("gpt", kFull, 2, 1, 4, 2, kShards), kSteps);
+  expect_plain_results(prediction, backend().run(prediction.schedule, execute_options(kSteps)), one);
 }
 
 TEST(DropoutMasks, recomputed_from_the_saved_state_give_the_bits_of_a_run_that_keeps_them) {

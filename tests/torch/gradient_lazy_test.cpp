@@ -21,8 +21,7 @@ TEST_P(Lazy, has_the_bits_of_state_that_is_there_from_the_start) {
     for (const ExecutionMode mode : {ExecutionMode::Interp, ExecutionMode::Threads}) {
       const ExecutionResult run = backend().run(prediction.schedule, execute_options(steps, mode));
       expect_same_bits(backend().run(eager.schedule, execute_options(steps)), run);
-      expect_order(prediction, run, steps);
-      expect_predicted_memory(prediction, run);
+      expect_as_predicted(prediction, run, steps);
     }
   }
 }

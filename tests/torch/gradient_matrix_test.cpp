@@ -3,7 +3,6 @@
 // of a sum shows in its bits.
 #include <gtest/gtest.h>
 
-#include "exec/gradient_check.h"
 #include "tests/torch/execution_case.h"
 
 namespace steptwin::test {
@@ -17,14 +16,9 @@ class GradientMatrix : public testing::TestWithParam<ExecutionCase> {};
 TEST_P(GradientMatrix, gives_the_plain_model_s_gradients_in_the_predicted_order_and_memory) {
   const Rehearsal prediction = prepared(GetParam(), kSteps);
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
-  const GradientCheck check = check_against_plain(prediction.schedule, run, plain_run(GetParam(), kSteps));
-  EXPECT_TRUE(check.holds) << check.problem;
+  expect_plain_results(prediction, run, plain_run(GetParam(), kSteps));
   EXPECT_EQ(run.losses.size(), kSteps);
-  EXPECT_EQ(check.tensors, run.gradients.size());
-  expect_order(prediction, run, kSteps);
-  expect_every_op_matched(prediction, run, kSteps);
-  expect_predicted_memory(prediction, run);
-  expect_equal_copies(prediction, run);
+  expect_as_predicted(prediction, run, kSteps);
 }
 
 TEST_P(GradientMatrix, gives_the_same_bits_in_both_modes_and_when_repeated) {
@@ -33,8 +27,7 @@ TEST_P(GradientMatrix, gives_the_same_bits_in_both_modes_and_when_repeated) {
   expect_same_bits(first, backend().run(prediction.schedule, execute_options(kSteps)));
   const ExecutionResult threads = backend().run(prediction.schedule, execute_options(kSteps, ExecutionMode::Threads));
   expect_same_bits(first, threads);
-  expect_order(prediction, threads, kSteps);
-  expect_predicted_memory(prediction, threads);
+  expect_as_predicted(prediction, threads, kSteps);
 }
 
 std::string case_name(const testing::TestParamInfo<ExecutionCase>& info) { return info.param.name(); }

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "exec/gradient_check.h"
 #include "tests/torch/execution_case.h"
 
 namespace steptwin::test {
@@ -21,10 +20,7 @@ TEST_P(Offload, steps_like_the_optimizer_on_the_device_bit_for_bit) {
   const Rehearsal ordinary = prepared(GetParam(), kSteps), prediction = prepared(offloaded(GetParam()), kSteps);
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
   expect_same_bits(backend().run(ordinary.schedule, execute_options(kSteps)), run);
-  expect_order(prediction, run, kSteps);
-  expect_every_op_matched(prediction, run, kSteps);
-  expect_predicted_memory(prediction, run);
-  expect_equal_copies(prediction, run);
+  expect_as_predicted(prediction, run, kSteps);
 }
 
 TEST_P(Offload, gives_the_same_bits_with_threads) {
@@ -32,7 +28,7 @@ TEST_P(Offload, gives_the_same_bits_with_threads) {
   const ExecutionResult first = backend().run(prediction.schedule, execute_options(2));
   const ExecutionResult threads = backend().run(prediction.schedule, execute_options(2, ExecutionMode::Threads));
   expect_same_bits(first, threads);
-  expect_predicted_memory(prediction, threads);
+  expect_as_predicted(prediction, threads, 2);
 }
 
 ExecutionCase with_zero(const char* zero, int pp, int dp, const char* compute, const char* gradient = "fp32") {

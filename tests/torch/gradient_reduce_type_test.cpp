@@ -4,7 +4,6 @@
 
 #include <bit>
 
-#include "exec/gradient_check.h"
 #include "tests/torch/execution_case.h"
 
 namespace steptwin::test {
@@ -26,15 +25,9 @@ class ReduceType : public testing::TestWithParam<ExecutionCase> {};
 // The bf16 rule: as close to fp32 as the plain model in bf16.
 TEST_P(ReduceType, is_as_close_to_fp32_as_the_plain_model_in_bf16) {
   const Rehearsal prediction = prepared(GetParam(), kSteps);
-  ExecutionCase wide = GetParam();
-  wide.compute = "fp32";
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
-  const GradientCheck check = check_against_plain_16bit(prediction.schedule, run, plain_run(GetParam(), kSteps), plain_run(wide, kSteps));
-  EXPECT_TRUE(check.holds) << check.problem;
-  expect_order(prediction, run, kSteps);
-  expect_every_op_matched(prediction, run, kSteps);
-  expect_predicted_memory(prediction, run);
-  expect_equal_copies(prediction, run);
+  expect_close_to_fp32(prediction, run, GetParam(), kSteps);
+  expect_as_predicted(prediction, run, kSteps);
   expect_same_bits(run, backend().run(prediction.schedule, execute_options(kSteps, ExecutionMode::Threads)));
 }
 

@@ -47,14 +47,6 @@ ExecutionCase batches(const ExecutionCase& c) {
   return with(c, {{"schedule", R"({"order": "gpipe", "p2p": "compute"})"}, {"pipeline", R"({"form": "bmtrain", "micro_batches": 2})"}});
 }
 
-// What the plain model of a case learns from: every rank of a pipeline of batches has samples of its own.
-ExecutionCase plain_of(ExecutionCase c) {
-  const bool batches =
-      std::any_of(c.overrides.begin(), c.overrides.end(), [](const Override& o) { return o.path == "pipeline"; });
-  if (batches) c.dp *= c.pp, c.pp = 1;
-  return c;
-}
-
 // A tensor that several ranks hold (replicas, the copy of a tied table, whole ends beside shards) counts once.
 const std::vector<ExecutionCase> kMeshes = {
     zero(R"({"level": 0})", 1, 1),
@@ -77,6 +69,10 @@ const std::vector<ExecutionCase> kMeshes = {
     batches(zero(R"({"level": 0})", 2, 2, false, "llama")),
     batches(zero(R"({"level": 3})", 2, 2)),
     batches(zero(R"({"level": 2, "ends": "whole"})", 2, 2, false)),
+    batches(zero(R"({"level": 3, "shard_ranks": 2})", 2, 4)),
+    batches(zero(R"({"level": 1, "shard_ranks": 1})", 2, 2, false, "llama")),
+    batches(zero(R"({"level": 2, "ends": "whole", "shard_ranks": 2})", 2, 4, false)),
+    with(batches(zero(R"({"level": 3, "shard_ranks": 2})", 4, 4, true, "llama")), {{"mesh.order", R"(["dp", "pp"])"}}),
 };
 
 class Clip : public testing::TestWithParam<ExecutionCase> {};
@@ -86,12 +82,8 @@ TEST_P(Clip, gives_gradients_of_the_norm_asked_for_and_the_plain_model_s_losses)
   const Rehearsal prediction = prepared(c, kSteps);
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
   EXPECT_NEAR(norm(prediction, run.gradients), 0.25, 1e-6);
-  const GradientCheck check = check_against_plain(prediction.schedule, run, plain_run(plain_of(c), kSteps));
-  EXPECT_TRUE(check.holds) << check.problem;
-  expect_order(prediction, run, kSteps);
-  expect_every_op_matched(prediction, run, kSteps);
-  expect_predicted_memory(prediction, run);
-  expect_equal_copies(prediction, run);
+  expect_plain_results(prediction, run, plain_run(c, kSteps));
+  expect_as_predicted(prediction, run, kSteps);
 }
 
 TEST_P(Clip, above_the_norm_changes_no_bit) {
@@ -135,8 +127,7 @@ TEST_P(LossScaling, by_a_power_of_two_leaves_losses_and_gradients_as_they_are) {
   expect_same_bits(backend().run(prepared(GetParam(), 3).schedule, execute_options(3)), run);
   EXPECT_EQ(fact(run, "loss_scale"), 2048);
   EXPECT_EQ(fact(run, "skipped_steps"), 0);
-  expect_order(prediction, run, 3);
-  expect_predicted_memory(prediction, run);
+  expect_as_predicted(prediction, run, 3);
 }
 
 // A text of one letter, so that all rows pull the same way and 3e38 times a gradient overflows; 3e32 times does not.
@@ -162,9 +153,7 @@ TEST_P(LossScaling, overflow_skips_the_step_and_divides_the_scale) {
   const double allowed = c.compute == "bf16" ? 1e-2 : 1e-6;  // of the two check rules
   for (std::size_t i = 0; i < run.losses.size(); ++i)
     EXPECT_NEAR(run.losses[i], plain.losses[i], allowed * plain.losses[0]) << "step " << i;
-  expect_order(prediction, run, kSteps);
-  expect_predicted_memory(prediction, run);
-  expect_equal_copies(prediction, run);
+  expect_as_predicted(prediction, run, kSteps);
 }
 
 // Bit for bit: parameters, master copies and moments are those of before the step.
@@ -207,12 +196,8 @@ TEST_P(BmtrainForm, clips_scales_and_offloads_like_the_plain_model) {
     const Rehearsal prediction = prepared(c, kSteps);
     const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
     EXPECT_NEAR(norm(prediction, run.gradients), 0.25, 1e-6);
-    const GradientCheck check =
-        check_against_plain(prediction.schedule, run, backend().run_plain(prediction.schedule, execute_options(kSteps)));
-    EXPECT_TRUE(check.holds) << check.problem;
-    expect_order(prediction, run, kSteps);
-    expect_predicted_memory(prediction, run);
-    expect_equal_copies(prediction, run);
+    expect_plain_results(prediction, run, backend().run_plain(prediction.schedule, execute_options(kSteps)));
+    expect_as_predicted(prediction, run, kSteps);
   }
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "exec/gradient_check.h"
 #include "tests/torch/execution_case.h"
 
 namespace steptwin::test {
@@ -51,15 +50,10 @@ class ZeroGradients : public testing::TestWithParam<ExecutionCase> {};
 TEST_P(ZeroGradients, and_twenty_losses_equal_the_plain_model_s_in_the_predicted_order_and_memory) {
   const Rehearsal prediction = prepared(GetParam(), kSteps);
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(kSteps));
-  const GradientCheck check = check_against_plain(prediction.schedule, run, plain_run(GetParam(), kSteps));
-  EXPECT_TRUE(check.holds) << check.problem;
+  expect_plain_results(prediction, run, plain_run(GetParam(), kSteps));
   EXPECT_EQ(run.losses.size(), kSteps);
-  EXPECT_EQ(check.tensors, run.gradients.size());
   EXPECT_LT(run.losses.back(), run.losses.front());
-  expect_order(prediction, run, kSteps);
-  expect_every_op_matched(prediction, run, kSteps);
-  expect_predicted_memory(prediction, run);
-  expect_equal_copies(prediction, run);
+  expect_as_predicted(prediction, run, kSteps);
 }
 
 std::string case_name(const testing::TestParamInfo<ExecutionCase>& info) {
@@ -74,8 +68,7 @@ TEST_P(ZeroModes, give_the_same_bits_with_threads) {
   const ExecutionResult first = backend().run(prediction.schedule, execute_options(3));
   const ExecutionResult threads = backend().run(prediction.schedule, execute_options(3, ExecutionMode::Threads));
   expect_same_bits(first, threads);
-  expect_order(prediction, threads, 3);
-  expect_predicted_memory(prediction, threads);
+  expect_as_predicted(prediction, threads, 3);
 }
 
 ExecutionCase hybrid(const char* zero, int dp, int micro_batches) {
@@ -100,13 +93,9 @@ class ZeroBf16 : public testing::TestWithParam<ExecutionCase> {};
 
 TEST_P(ZeroBf16, is_as_close_to_fp32_as_the_plain_model_in_bf16) {
   const Rehearsal prediction = prepared(GetParam(), 2);
-  ExecutionCase wide = GetParam();
-  wide.compute = "fp32";
   const ExecutionResult run = backend().run(prediction.schedule, execute_options(2));
-  const GradientCheck check = check_against_plain_16bit(prediction.schedule, run, plain_run(GetParam(), 2), plain_run(wide, 2));
-  EXPECT_TRUE(check.holds) << check.problem;
-  expect_predicted_memory(prediction, run);
-  expect_equal_copies(prediction, run);
+  expect_close_to_fp32(prediction, run, GetParam(), 2);
+  expect_as_predicted(prediction, run, 2);
 }
 
 ExecutionCase in_bf16(const char* zero, const char* gradient, int dp) {

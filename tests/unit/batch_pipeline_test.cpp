@@ -17,65 +17,15 @@
 namespace steptwin {
 namespace {
 
-using test::compiled;
-using test::load_name;
+using test::compiled_pipeline;
+using test::name_of_op;
+using test::on;
+using test::program_text;
 using test::simulated;
-using Case = test::ZeroCase;
-
-constexpr std::int64_t kHidden = 60, kSequence = 16;
-
-struct Pipeline {
-  int pp = 2, dp = 1, layers = 2, pieces = 2, batches = 1, samples = 2;  // samples of a rank's batch
-  std::vector<Override> more = {};
-  std::string zero = R"("level": 3, "ends": "whole")";
-  std::string recompute = "full";
-};
-
-Schedule compiled(const Pipeline& p) {
-  Case c;
-  c.zero = p.zero;
-  c.layers = p.layers, c.pp = p.pp, c.dp = p.dp, c.micro_batches = p.batches;
-  c.recompute = p.recompute, c.order = "gpipe";
-  std::vector<Override> overrides = {{"batch.micro_batch_size", std::to_string(p.samples)},
-                                     {"pipeline", fmt::format(R"({{"form": "bmtrain", "micro_batches": {}}})", p.pieces)}};
-  overrides.insert(overrides.end(), p.more.begin(), p.more.end());
-  return compiled(c, overrides);
-}
-
-std::int64_t hidden_of_the_pipeline(const Pipeline& p) { return p.samples * p.pp * kSequence * kHidden * 2; }  // H: bf16
-
-bool on(const Schedule& s, const Op& op, const char* comm) {
-  const CommId id = comm_of(op.body);
-  return id.valid() && s.communicators[id.value].name == comm;
-}
-
-// What BM-10 names of an op; empty for the others. F and FB stand where the layer's last op does.
-std::string name_of_op(const Schedule& s, const Op& op) {
-  const std::string load = load_name(s, op), segment(s.name(op.label.segment));
-  const bool forward = op.label.phase == Phase::Forward;
-  if (!load.empty()) return load;
-  if (std::holds_alternative<Send>(op.body)) return fmt::format("S{}>", op.label.micro_batch);
-  if (std::holds_alternative<Recv>(op.body)) return fmt::format("<R{}", op.label.micro_batch);
-  if (const auto* broadcast = std::get_if<Broadcast>(&op.body)) return fmt::format("BC{}", broadcast->root.value);
-  if (on(s, op, "pp.batch")) return forward ? "AGhidden" : "AGgradient";
-  if (!std::holds_alternative<Compute>(op.body)) return {};
-  if (segment == "embed" || segment == "head") return segment + (forward ? "" : "'");
-  if (forward && segment == "mlp") return fmt::format("F{}", op.label.micro_batch);
-  return op.label.phase == Phase::Backward && segment == "attn" ? fmt::format("FB{}", op.label.micro_batch) : "";
-}
-
-std::string program_text(const Schedule& s, std::size_t program) {
-  std::string text;
-  for (const Op& op : s.ops_of(s.programs[program])) {
-    if (op.label.phase == Phase::Update) break;
-    const std::string name = name_of_op(s, op);
-    if (!name.empty()) text += (text.empty() ? "" : " ") + name;
-  }
-  return text;
-}
+using Pipeline = test::BatchPipelineCase;
 
 TEST(BatchPipeline, ProgramOfTwoStagesAndTwoMicroBatches) {  // BM-10; AG0, Z0, RS0: the block's ops on the load lane
-  const Schedule s = compiled(Pipeline{});
+  const Schedule s = compiled_pipeline(Pipeline{});
   EXPECT_EQ(program_text(s, 0), "embed AGhidden AG0 F0 S0> F1 S1> BC1 head head' AGgradient <R0 Z0 FB0 <R1 FB1 RS0 BC0 embed'");
   EXPECT_EQ(program_text(s, 1), "embed AGhidden <R0 AG1 F0 <R1 F1 BC1 head head' AGgradient Z1 FB0 S0> FB1 RS1 S1> BC0 embed'");
 }
@@ -83,7 +33,7 @@ TEST(BatchPipeline, ProgramOfTwoStagesAndTwoMicroBatches) {  // BM-10; AG0, Z0, 
 TEST(BatchPipeline, DescendingBackwardIsThatOfBmtrain1) {  // section 10: enter at the last micro-batch, reduce at micro-batch 0
   Pipeline p;
   p.more = {{"schedule.backward", "descending"}};
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   EXPECT_EQ(program_text(s, 0), "embed AGhidden AG0 F0 S0> F1 S1> BC1 head head' AGgradient <R1 Z0 FB1 <R0 FB0 RS0 BC0 embed'");
   EXPECT_EQ(program_text(s, 1), "embed AGhidden <R0 AG1 F0 <R1 F1 BC1 head head' AGgradient Z1 FB1 S1> FB0 RS1 S0> BC0 embed'");
 }
@@ -91,7 +41,7 @@ TEST(BatchPipeline, DescendingBackwardIsThatOfBmtrain1) {  // section 10: enter 
 TEST(BatchPipeline, LayersEnterOnceABatchAndLeaveWithItsLastMicroBatch) {
   Pipeline p;
   p.layers = 4, p.batches = 2;
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   EXPECT_EQ(program_text(s, 1),
             "embed AGhidden <R0 AG2 F0 AG3 F0 <R1 F1 F1 BC1 head head' AGgradient Z3 FB0 Z2 FB0 S0> FB1 RS3 FB1 RS2 S1> BC0 embed' "
             "embed AGhidden <R2 AG2 F2 AG3 F2 <R3 F3 F3 BC1 head head' AGgradient Z3 FB2 Z2 FB2 S2> FB3 RS3 FB3 RS2 S3> BC0 embed'");
@@ -101,7 +51,7 @@ TEST(BatchPipeline, LayersEnterOnceABatchAndLeaveWithItsLastMicroBatch) {
 TEST(BatchPipeline, HostWaitsForTheRecordBefore) {
   Pipeline p;
   p.layers = 4, p.batches = 2;
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   std::vector<std::string> waits;
   const Program& program = s.programs[1];
   for (std::uint32_t i = 0; i + 1 < program.op_count; ++i) {
@@ -119,7 +69,7 @@ TEST(BatchPipeline, MetadataIsReadByTheHostBeforeEveryMessage) {  // B-F22, B-D0
   p.zero = R"("level": 3, "prefetch": 0)";
   const auto count = [&](const std::vector<Override>& more) {
     p.more = more;
-    const Schedule s = compiled(p);
+    const Schedule s = compiled_pipeline(p);
     EXPECT_EQ(test::problems_of(s), "");
     std::map<std::string, int> of;
     for (const Program& program : s.programs)
@@ -155,7 +105,7 @@ TEST(BatchPipeline, StageSplit) {  // BM-09
   EXPECT_EQ(split(3, 4), (Layers{1, 1, 1, 0}));
   Pipeline p;
   p.pp = 4, p.layers = 10, p.pieces = 4;
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   for (std::size_t stage = 0; stage < 4; ++stage) {
     std::set<std::int32_t> layers;
     for (const Op& op : s.ops_of(s.programs[stage]))
@@ -169,7 +119,7 @@ TEST(BatchPipeline, Topology) {  // BM-11
   Pipeline p;
   p.dp = 4;
   p.zero = R"("level": 3)";
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   std::map<std::string, std::vector<std::vector<std::uint32_t>>> members;
   for (const Communicator& comm : s.communicators)
     for (const auto& instance : expand(s.mesh, comm).members) {
@@ -211,8 +161,8 @@ TEST(BatchPipeline, TrafficOfAStep) {
       for (const int batches : {1, 3}) {
         Pipeline p;
         p.pp = pp, p.dp = 2, p.layers = pp + 1, p.pieces = pieces, p.batches = batches, p.samples = 12;
-        const Schedule s = compiled(p);
-        const std::int64_t h = hidden_of_the_pipeline(p) * batches;
+        const Schedule s = compiled_pipeline(p);
+        const std::int64_t h = test::hidden_of_the_pipeline(p) * batches;
         for (int stage = 0; stage < pp; ++stage) {
           const std::int64_t layers = stage == 0 ? 2 : 1, neighbours = (stage > 0 ? 1 : 0) + (stage + 1 < pp ? 1 : 0);
           const Traffic expected{layers * batches, layers * batches, 2 * h, 2 * h, neighbours * h, neighbours * h};
@@ -221,32 +171,16 @@ TEST(BatchPipeline, TrafficOfAStep) {
       }
 }
 
-// Buffers of a category that exist when the op is issued, of those that `counts` accepts.
-template <class Counts>
-std::int64_t alive(const Schedule& s, const Program& program, std::uint32_t op, Counts counts) {
-  const std::vector<Lifetime> lives = lifetimes(s, program);
-  std::int64_t sum = 0;
-  for (std::size_t b = 0; b < lives.size(); ++b) {
-    const Buffer& buffer = program.buffers[b];
-    if (!buffer.resident && lives[b].first <= op && op <= lives[b].last) sum += counts(buffer);
-  }
-  return sum;
-}
-
-bool of_block(const Schedule& s, const Buffer& buffer) {
-  return buffer.layout.valid() && s.layouts[buffer.layout.value].name.starts_with("layers.");
-}
-
 TEST(BatchPipeline, HoldsEveryBlockOfTheStageGatheredAndItsGradients) {  // BM-12
   Pipeline p;
   p.layers = 7, p.dp = 2, p.pieces = 4;
-  const Schedule s = compiled(p);
+  const Schedule s = compiled_pipeline(p);
   for (std::size_t stage = 0; stage < 2; ++stage) {
     const Program& program = s.programs[stage];
     std::int64_t gathered = 0, gradients = 0, both = 0;
     for (std::uint32_t op = 0; op < program.op_count; ++op) {
       const auto count = [&](Category category) {
-        return alive(s, program, op, [&](const Buffer& b) { return b.category == category && of_block(s, b) ? 1 : 0; });
+        return test::alive(s, program, op, [&](const Buffer& b) { return b.category == category && test::of_block(s, b) ? 1 : 0; });
       };
       const std::int64_t parameters = count(Category::GatheredParam), whole = count(Category::Gradient);
       gathered = std::max(gathered, parameters), gradients = std::max(gradients, whole), both = std::max(both, parameters + whole);
@@ -263,13 +197,13 @@ TEST(BatchPipeline, HoldsEveryBlockOfTheStageGatheredAndItsGradients) {  // BM-1
 TEST(BatchPipeline, KeepsTheInputsOfItsLayersAndOneHiddenState) {
   Pipeline p;
   p.layers = 7, p.pieces = 4, p.samples = 6;
-  const Schedule s = compiled(p);
-  const std::int64_t h = hidden_of_the_pipeline(p);
+  const Schedule s = compiled_pipeline(p);
+  const std::int64_t h = test::hidden_of_the_pipeline(p);
   for (std::size_t stage = 0; stage < 2; ++stage) {
     const Program& program = s.programs[stage];
     const std::int64_t own = stage == 0 ? 4 : 3;
     const auto hidden = [&](std::uint32_t op) {
-      return alive(s, program, op, [&](const Buffer& b) {
+      return test::alive(s, program, op, [&](const Buffer& b) {
         return b.layout.valid() && s.layouts[b.layout.value].name.starts_with("hidden") ? b.bytes.value : 0;
       });
     };
@@ -311,9 +245,12 @@ TEST(BatchPipeline, HasNoProblemInAnyCombination) {
                     {"model.tied", round % 2 == 0 ? "true" : "false"},
                     {"optimizer.overflow_check", round % 5 == 0 ? "true" : "false"},
                     {"schedule.backward", round % 4 < 2 ? "ascending" : "descending"},
+                    {"model.dropout", round % 3 == 2 ? "0.1" : "0"},
+                    {"recompute.hidden_states", round % 4 == 1 ? "true" : "false"},
                     {"schedule.metadata", round % 7 == 0 && p2p != std::string("grouped") ? "true" : "false"}};
+          if (round % 5 == 2) p.more.push_back({"optimizer.clip", "1"});
           ++round;
-          const Schedule s = compiled(p);
+          const Schedule s = compiled_pipeline(p);
           std::string text;
           for (const Diagnostic& d : verify(s, {Transport::Nccl})) text += format_diagnostic(d) + "\n";
           EXPECT_EQ(text, "") << zero << " pp " << pp << " dp " << dp << " " << p2p << " batches " << batches;
@@ -328,7 +265,7 @@ TEST(BatchPipeline, EveryDependencyThatGuardsABufferIsMissed) {
     p.batches = 2, p.dp = 2;
     p.zero = R"("level": 3)";
     p.more = {{"schedule.p2p", p2p}};
-    const Schedule s = compiled(p);
+    const Schedule s = compiled_pipeline(p);
     std::size_t found = 0, redundant = 0;
     for (std::uint32_t op = 0; op < s.ops.size(); ++op)
       for (std::uint32_t d = s.dep_offsets[op]; d < s.dep_offsets[op + 1]; ++d) {
@@ -355,7 +292,7 @@ TEST(BatchPipeline, BlockingMessagesCostEveryStageTheirTime) {
       for (const int batches : {1, 2}) {
         Pipeline p{pp, 1, pp, pieces, batches, 12};
         p.recompute = "none";
-        Schedule s = compiled(p);
+        Schedule s = compiled_pipeline(p);
         for (Op& op : s.ops) {
           op.given = Duration(0);
           if (is_point_to_point(op.body)) op.given = Duration(7);

@@ -157,6 +157,17 @@ TEST(Compile, BlockingMessagesPlacedDirectly) {
   }
 }
 
+// Megatron's and BMTrain's order of blocking messages: the next input is received before the gradient is sent (specs/bmtrain.md 11).
+TEST(Compile, BlockingMessagesOf1f1bReceiveTheNextInputFirst) {
+  const Scenario scenario = scenario_of("1f1b", 3, 1, 3);
+  const ActionGrid placed = place_messages(scenario_actions(scenario), P2pMode::Compute);
+  std::string middle;
+  for (const Action& action : placed[1]) middle += (middle.empty() ? "" : " ") + to_string(action);
+  EXPECT_EQ(middle,
+            "1RECV_F0 1F0 1SEND_F0 1RECV_F1 1F1 1SEND_F1 1RECV_B0 1B0 1RECV_F2 1SEND_B0 1F2 1SEND_F2 1RECV_B1 1B1 1SEND_B1 1RECV_B2 1B2 "
+            "1SEND_B2");
+}
+
 // No deadlock in any message mode, for few and many micro-batches, with and without a run-ahead limit.
 TEST(Compile, NoDeadlockForAnySize) {
   for (const char* order : {"gpipe", "1f1b"})

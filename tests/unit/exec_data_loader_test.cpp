@@ -111,7 +111,7 @@ TEST(DataLoader, ranks_with_tokens_are_numbered_stage_by_stage) {
     for (const Program& program : s.programs)
       for (const Buffer& buffer : program.buffers)
         for (const RankId rank : program.ranks)
-          if (s.name(buffer.name) == name_of(which)) of.push_back(data_parallel_rank(s, rank, which));
+          if (s.name(buffer.name) == name_of(which)) of.push_back(batch_rank(s, rank).number());
     return of;
   };
   for (const Ids which : {Ids::Tokens, Ids::Targets}) {

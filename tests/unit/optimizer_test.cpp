@@ -252,6 +252,27 @@ TEST(Clip, TheReductionSpansTheRanksThatHoldDistinctPieces) {
   }
 }
 
+// Form bmtrain: every stage has embedding and head, whole, as a part of a shard over all ranks, or in shard groups of its own.
+TEST(Clip, DividesTheSquaresOfEndsThatSeveralRanksHold) {
+  const auto copies = [](const char* zero, const char* order) {
+    Case c;
+    c.zero = zero;
+    c.pp = 2, c.dp = 4, c.order = "gpipe";
+    const Schedule s = compiled(
+        c, {{"pipeline", R"({"form": "bmtrain", "micro_batches": 2})"}, {"optimizer.clip", "1"}, {"mesh.order", order}});
+    EXPECT_EQ(problems_of(s), "") << zero;
+    return s.constant("norm_copies").value_or(1);
+  };
+  for (const char* order : {R"(["pp", "dp"])", R"(["dp", "pp"])"}) {
+    EXPECT_EQ(copies(R"("level": 0)", order), 2);
+    EXPECT_EQ(copies(R"("level": 3)", order), 1);
+    EXPECT_EQ(copies(R"("level": 3, "shard_ranks": 2)", order), 2);
+    EXPECT_EQ(copies(R"("level": 1, "shard_ranks": 4)", order), 2);
+    EXPECT_EQ(copies(R"("level": 2, "ends": "whole")", order), 8);
+    EXPECT_EQ(copies(R"("level": 2, "ends": "whole", "shard_ranks": 2)", order), 4);
+  }
+}
+
 // One pass of reading and one of reading and writing over the gradients of a rank, at the device's memory bandwidth.
 TEST(Clip, CostsTwoPassesOverTheGradients) {
   const Schedule s = compiled(whole_replicas(), {{"optimizer.clip", "1"}});
@@ -308,29 +329,6 @@ TEST(ReduceType, ABlockIsCastReducedAndItsShardCastBackOnOneLane) {
     if (const auto* reduce = std::get_if<ReduceScatter>(&op.body)) text += fmt::format("RS {} ", name_of(reduce->dtype));
   }
   EXPECT_EQ(text, "fp32>bf16 RS bf16 bf16>fp32 ");
-}
-
-// What form bmtrain of the pipeline does not do is refused with the way out.
-TEST(BmtrainForm, RefusesWhatMixesTheRanksSamplesOrGroups) {
-  Case c;
-  c.pp = 2;
-  c.order = "gpipe";
-  c.zero = R"("level": 3, "reshard": false)";
-  const auto problem = [&](const std::vector<Override>& more) {
-    std::vector<Override> all = {{"pipeline", R"({"form": "bmtrain", "micro_batches": 2})"}};
-    all.insert(all.end(), more.begin(), more.end());
-    try {
-      compiled(c, all);
-    } catch (const InputError& error) {
-      return error.problems()[0].code + ": " + error.problems()[0].help;
-    }
-    return std::string("accepted");
-  };
-  EXPECT_EQ(problem({}), "accepted");
-  EXPECT_EQ(problem({{"model.dropout", "0.1"}}), "PIPELINE: write \"dropout\": 0, or remove \"pipeline\"");
-  EXPECT_EQ(problem({{"recompute.hidden_states", "true"}}), "PIPELINE: write \"hidden_states\": false, or remove \"pipeline\"");
-  EXPECT_EQ(problem({{"optimizer.clip", "1"}, {"zero.shard_ranks", "1"}}), "CONFLICT: remove \"shard_ranks\", or \"clip\"");
-  EXPECT_EQ(problem({{"optimizer.clip", "1"}}), "accepted");
 }
 
 }  // namespace

@@ -239,7 +239,8 @@ TEST(Checks, PipelineOfBatches) {
   EXPECT_EQ(refused({{"pipeline.micro_batches", "7"}}).help, "write \"micro_batches\": 8");
   EXPECT_EQ(refused({{"pipeline.micro_batches", "100"}}).help, "write \"micro_batches\": 16");
   EXPECT_EQ(refused({{"mesh.pp", "1"}}).help, "write \"pp\": 2, or remove \"pipeline\"");
-  EXPECT_EQ(refused({{"schedule.order", "1f1b"}}).help, "write \"order\": \"gpipe\"");
+  EXPECT_EQ(refused({{"schedule.order", "1f1b"}}).help,
+            "write \"order\": \"gpipe\", or for BMTrain's 1F1B branch remove \"pipeline\" and write \"enter\": \"step\" in \"zero\"");
   EXPECT_EQ(refused({{"zero.level", "3"}, {"zero.reshard", "true"}}).help, "write \"reshard\": false");
   EXPECT_EQ(refused({{"recompute.mode", "sqrt"}}).code, "RECOMPUTE");
   EXPECT_EQ(problem({{"pipeline.micro_batches", "4"}}).help, "write \"form\": \"bmtrain\" beside it, or use batch.micro_batches");
