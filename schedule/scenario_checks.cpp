@@ -306,10 +306,10 @@ void check_save(ScenarioReading& r) {
   const Scenario& s = r.scenario;
   if (s.task != RunTask::Save) return;
   if (s.given)
-    report(r, "SAVE", anchor(r, "cost", "model"), "times of stages do not say what a save's gathers and copies take",
+    report(r, "CONFLICT", anchor(r, "cost", "model"), "times of stages do not say what a save's gathers and copies take",
            "write \"machine\" instead of \"cost\"");
   if (s.lazy_state)
-    report(r, "SAVE", anchor(r, "run", "lazy_state"), "a save stands beside the whole state of training, and lazy state begins with the use in a step",
+    report(r, "CONFLICT", anchor(r, "run", "lazy_state"), "a save stands beside the whole state of training, and lazy state begins with the use in a step",
            "write \"lazy_state\": false, or \"task\": \"step\"");
 }
 
