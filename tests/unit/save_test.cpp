@@ -225,6 +225,18 @@ TEST(Save, MovesEveryParameterOnceOverEachHop) {
 
 // ---- memory ----------------------------------------------------------------------------------------------------------------
 
+std::int64_t cost(const Op& op) {
+  const std::int64_t bytes = bytes_of(op.body).value;
+  if (std::holds_alternative<AllGather>(op.body)) return 7 + bytes / 11;
+  if (std::holds_alternative<Copy>(op.body)) return 5 + bytes / 13;
+  return is_point_to_point(op.body) ? 3 + bytes / 17 : 0;
+}
+
+Trace timed(Schedule& s) {
+  for (Op& op : s.ops) op.given = Duration(cost(op));
+  return test::simulated(s);
+}
+
 // The most that is gathered at once: the gathers of a group, or one alone; or the largest received parameter.
 Bytes largest_unit(const Schedule& s, const Program& p) {
   Bytes most, group_bytes;
@@ -242,8 +254,8 @@ Bytes largest_unit(const Schedule& s, const Program& p) {
 // One gathered unit beside the state of training; on the rank that saves perhaps one received parameter instead.
 TEST(SaveMemory, IsTheStateAndOneUnit) {
   for (const Combination& k : combinations()) {
-    const Schedule s = save_of(k.c, k.more);
-    const Trace trace = test::simulated(s);
+    Schedule s = save_of(k.c, k.more);
+    const Trace trace = timed(s);
     for (const MemoryPeak& peak : trace.peaks) {
       const Program& p = s.programs[s.program_of_rank()[peak.rank.value].value];
       const bool by_host = peak.curve == Curve::Allocated || peak.curve == Curve::Active;
@@ -268,13 +280,6 @@ TEST(SaveMemory, StandsBesideTheStateOfAStep) {
 
 // ---- time ------------------------------------------------------------------------------------------------------------------
 
-std::int64_t cost(const Op& op) {
-  const std::int64_t bytes = bytes_of(op.body).value;
-  if (std::holds_alternative<AllGather>(op.body)) return 7 + bytes / 11;
-  if (std::holds_alternative<Copy>(op.body)) return 5 + bytes / 13;
-  return is_point_to_point(op.body) ? 3 + bytes / 17 : 0;
-}
-
 template <class Kind>
 std::int64_t time_of(const Schedule& s, const Program& p) {
   std::int64_t time = 0;
@@ -283,10 +288,7 @@ std::int64_t time_of(const Schedule& s, const Program& p) {
   return time;
 }
 
-std::int64_t makespan(Schedule& s) {
-  for (Op& op : s.ops) op.given = Duration(cost(op));
-  return ns(test::simulated(s).makespan);
-}
+std::int64_t makespan(Schedule& s) { return ns(timed(s).makespan); }
 
 TEST(SaveTime, OfOneStageIsTheSumOfItsGathersAndCopies) {
   for (const char* zero : {R"("level": 0)", R"("level": 2)", R"("level": 3)", R"("level": 3, "ends": "whole")"})
