@@ -99,6 +99,9 @@ std::optional<double> bubble_fraction(const std::vector<RankRow>& rows, Duration
   return sum / static_cast<double>(rows.size()) / as_double(step);
 }
 
+// Where nobody computes, nobody idles between computations: a checkpoint save, messages alone.
+bool works(const RankRow& row) { return row.work > Duration(0); }
+
 // Ranks that issue nothing (in no program) have no bubble either.
 std::vector<RankRow> working_ranks(const std::vector<RankRow>& rows) {
   std::vector<RankRow> working;
@@ -111,9 +114,11 @@ void add_rates(RunSummary& s, const StepFacts& facts) {
   if (s.status != name_of(Status::Ok) && s.status != name_of(Status::OutOfMemory)) return;  // no whole step ran
   const std::vector<RankRow> rows = working_ranks(s.ranks);
   const double seconds = as_double(s.step_time) / 1e9;
-  s.bubble_fraction = bubble_fraction(rows, s.step_time);
-  s.bubble_rate_makespan = bubble_rate(rows, facts.steps > 1 ? s.step_time : s.makespan);
-  s.bubble_rate_span = bubble_rate(rows, s.largest_rank_span);
+  if (std::any_of(rows.begin(), rows.end(), works)) {
+    s.bubble_fraction = bubble_fraction(rows, s.step_time);
+    s.bubble_rate_makespan = bubble_rate(rows, facts.steps > 1 ? s.step_time : s.makespan);
+    s.bubble_rate_span = bubble_rate(rows, s.largest_rank_span);
+  }
   if (facts.model_flops > 0) s.mfu = ratio(facts.model_flops, seconds * static_cast<double>(rows.size()) * facts.peak_flops_per_rank);
   if (facts.tokens > 0) s.tokens_per_second = ratio(facts.tokens, seconds);
 }

@@ -58,6 +58,8 @@ std::string phase_strips(const SimulationRun& run, std::size_t width, std::size_
     if (span.end > span.start && computes(run.subject.schedule, span.op))
       paint(strips.back().second, span, window, letter(run.subject.schedule.ops[span.op.value]));
   }
+  const auto blank = [](const auto& strip) { return strip.second.find_first_not_of('.') == std::string::npos; };
+  if (std::all_of(strips.begin(), strips.end(), blank)) return {};  // nothing computes: a checkpoint save
   std::string text;
   for (const auto& [rank, strip] : strips) text += fmt::format("rank {:<4} {}\n", rank.value, strip);
   return text;

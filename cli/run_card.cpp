@@ -29,19 +29,21 @@ std::string batches(const Scenario& scenario) {
                      micro_batches(scenario.pipeline.micro_batches));
 }
 
+bool is_save(const SimulationRun& run) { return run.subject.scenario && run.subject.scenario->task == RunTask::Save; }
+
 std::string title(const SimulationRun& run, const char* dot) {
   const Subject& subject = run.subject;
   std::string text = fmt::format("{} {} {} {} {} ({})", printable(subject.name), dot, subject.order, dot,
                                  plural(subject.schedule.mesh.size(), "rank"), mesh_words(subject.schedule.mesh));
-  if (subject.scenario) text += fmt::format(" {} {}", dot, batches(*subject.scenario));
-  if (run.options.steps > 1) text += fmt::format(" {} {}", dot, plural(run.options.steps, "step"));
+  if (subject.scenario && !is_save(run)) text += fmt::format(" {} {}", dot, batches(*subject.scenario));
+  if (run.options.steps > 1) text += fmt::format(" {} {}", dot, plural(run.options.steps, is_save(run) ? "time" : "step"));
   if (subject.machine) text += fmt::format(" {} {}", dot, subject.machine->name);
   return text + "\n";
 }
 
 std::string speed_line(const SimulationRun& run, Micro micro) {
   const RunSummary& s = run.summary;
-  std::string text = "step time     " + pad_right(human_time(s.step_time, micro), 14);
+  std::string text = (is_save(run) ? "save time     " : "step time     ") + pad_right(human_time(s.step_time, micro), 14);
   const auto ranks = static_cast<double>(std::max<std::size_t>(s.ranks.size(), 1));
   if (s.tokens_per_second)
     text += pad_right(fmt::format("{} tokens/s/rank", human_count(static_cast<std::int64_t>(*s.tokens_per_second / ranks + 0.5))), 26);
@@ -124,7 +126,7 @@ std::string rank_row(const SimulationRun& run, const RankRow& row) {
 
 // Rows for people: simulated ranks only (the others equal their stand-in), at most kMostRows, the first ones.
 std::string rank_rows(const SimulationRun& run) {
-  std::string text = " rank  stage   compute  exposed comm   bubble   other    peak mem   largest part\n";
+  std::string text = fmt::format(" rank  stage   compute  exposed comm  {}   other    peak mem   largest part\n", is_save(run) ? "waiting" : " bubble");
   std::size_t shown = 0, hidden = 0, equal = 0;
   for (const RankRow& row : run.summary.ranks) {
     if (row.program.empty()) continue;

@@ -23,7 +23,7 @@ std::optional<double> bubble_theory(const Scenario& scenario) {
 StepFacts step_facts(const Subject& subject, std::uint32_t steps) {
   StepFacts facts;
   facts.steps = steps;
-  if (!subject.scenario) return facts;
+  if (!subject.scenario || subject.scenario->task == RunTask::Save) return facts;
   const Scenario& scenario = *subject.scenario;
   const auto micro_batches = static_cast<double>(scenario.micro_batches * batch_ranks(scenario));  // of all ranks that have some
   facts.model_flops = micro_batches * static_cast<double>(model_flops_per_micro_batch(scenario.model, scenario.batch).value);

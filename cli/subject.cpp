@@ -118,7 +118,7 @@ Subject load_subject(const SubjectRequest& request) {
   subject.file = display_name(request.path);
   subject.scenario = scenario_of(request, text);
   subject.name = subject.scenario->name;
-  subject.order = subject.scenario->order;
+  subject.order = subject.scenario->task == RunTask::Save ? "save" : subject.scenario->order;
   subject.machine = subject.scenario->machine;
   require_memory(rough_op_count(*subject.scenario), request.bytes_per_op);
   subject.schedule = compile(*subject.scenario);

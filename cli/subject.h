@@ -15,7 +15,7 @@ namespace steptwin {
 struct Subject {
   std::string file;   // as typed; "<stdin>"
   std::string name;   // of the scenario; of a schedule text the file name without its ending
-  std::string order;  // "1f1b", ...; "file" for a schedule text
+  std::string order;  // "1f1b", ...; "save" for a checkpoint save; "file" for a schedule text
   std::optional<Scenario> scenario;
   std::string text_sha256;  // of a schedule text
   Schedule schedule;

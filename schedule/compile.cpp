@@ -14,6 +14,7 @@
 #include "schedule/model/partition.h"
 #include "schedule/orders/actions.h"
 #include "schedule/place_messages.h"
+#include "schedule/save.h"
 
 namespace steptwin {
 namespace {
@@ -176,6 +177,8 @@ std::vector<std::int64_t> stage_layers(const Scenario& scenario, std::int32_t st
 
 // Per micro-batch: two segments a layer in each phase, embedding and head in two, a send and a receive each way between stages.
 double rough_op_count(const Scenario& scenario) {
+  constexpr double kSaveOps = 60;  // of a layer: a gather, then for each parameter send, receive, copy and wait
+  if (scenario.task == RunTask::Save) return kSaveOps * static_cast<double>(scenario.model.layers + 1);
   const double phases = scenario.recompute != RecomputeMode::None || scenario.order == "csv" ? 3 : 2;
   const double messages = 4.0 * static_cast<double>(axis_size(scenario.mesh, "pp") - 1);
   const double per_layer = scenario.zero.form == ZeroForm::Deepspeed ? 60 : 8;  // gathers, fills, reductions, waits; of every parameter
@@ -191,6 +194,7 @@ Schedule compile(const Scenario& scenario, const StageCosts&) {
   check_split_backward(scenario, actions);
   const auto stages = static_cast<std::int32_t>(stage_ranks(actions).size());
   const Plan plan = make_plan(scenario, place_messages(actions, scenario.p2p), stage_layers(scenario, stages));
+  if (scenario.task == RunTask::Save) return save_schedule(plan);
   ScheduleBuilder builder(scenario.mesh);
   const SharedIds ids = make_shared_ids(plan, builder);
   const Mechanisms mechanisms = make_mechanisms(plan, builder);

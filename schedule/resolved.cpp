@@ -158,6 +158,7 @@ Json canonical(const ScenarioReading& r) {
   out["data_parallel"] = {{"reduce", s.gradient_reduce == GradientReduce::Overlap ? "overlap" : "end"},
                           {"bucket_mib", static_cast<double>(s.bucket_bytes.value) / 1048576}};
   out["run"] = {{"steps", s.steps}, {"lazy_state", s.lazy_state}};
+  if (s.task == RunTask::Save) out["run"]["task"] = "save";
   out["assume"] = {{"overflow", s.assume_overflow}};
   if (s.machine) out["machine"] = machine_json(s);
   if (s.given) out["cost"] = cost_json(*s.given);

@@ -25,6 +25,9 @@ struct PipelineOptions {
   bool operator==(const PipelineOptions&) const = default;
 };
 
+// run.task: what the schedule does. Save: a checkpoint save, beside the state of a step (save.h).
+enum class RunTask : std::uint8_t { Step, Save };
+
 enum class RecomputeMode : std::uint8_t { None, Full, Every, Sqrt };
 enum class GradientReduce : std::uint8_t { Overlap, End };   // data-parallel all-reduce: bucketed in the last backward, or after it
 enum class OptimizerKind : std::uint8_t { Adam, None };
@@ -107,6 +110,7 @@ struct Scenario {
   int nodes = 1;                              // of the machine: stated, or ceil(mesh size / devices per node)
   std::optional<GivenCost> given;
   bool assume_overflow = false;               // value of the overflow guard
+  RunTask task = RunTask::Step;
   std::int64_t steps = 1;
   bool lazy_state = false;                    // run.lazy_state: gradients and optimizer states are allocated at their first use
   std::string canonical_json;                 // resolved: every value with defaults, keys sorted; digest input

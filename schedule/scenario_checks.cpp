@@ -301,9 +301,21 @@ void check_recompute(ScenarioReading& r) {
            fmt::format("write \"every\": {}, which recomputes all layers as one group", s.model.layers));
 }
 
+// What a save does not know.
+void check_save(ScenarioReading& r) {
+  const Scenario& s = r.scenario;
+  if (s.task != RunTask::Save) return;
+  if (s.given)
+    report(r, "CONFLICT", anchor(r, "cost", "model"), "times of stages do not say what a save's gathers and copies take",
+           "write \"machine\" instead of \"cost\"");
+  if (s.lazy_state)
+    report(r, "CONFLICT", anchor(r, "run", "lazy_state"), "a save stands beside the whole state of training, and lazy state begins with the use in a step",
+           "write \"lazy_state\": false, or \"task\": \"step\"");
+}
+
 void note_micro_batches(ScenarioReading& r) {
   const std::int64_t m = pipelined_together(r.scenario), p = axis_size(r, "pp");
-  if (p == 1) return;
+  if (p == 1 || r.scenario.task == RunTask::Save) return;
   const char* const section = batch_on_every_rank(r.scenario) ? "pipeline" : "batch";
   const JsonNode& at = anchor(r, section, "micro_batches");
   if (r.scenario.order == "1f1b" && m < p)
@@ -333,6 +345,7 @@ void check_across_fields(ScenarioReading& r) {
   if (r.good.mesh && r.good.batch && r.good.pipeline && r.good.schedule) check_enter_once(r);
   if (r.good.mesh && r.good.batch && r.good.pipeline && r.good.schedule) check_pipeline(r);
   if (r.good.mesh && r.good.model && r.good.run) check_recompute(r);
+  if (r.good.run) check_save(r);
   if (r.good.machine && r.good.mesh) check_nodes(r);
   if (r.good.mesh && r.good.batch && r.good.schedule) note_micro_batches(r);
 }

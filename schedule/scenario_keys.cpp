@@ -37,7 +37,7 @@ const std::vector<ScenarioSection>& scenario_sections() {
       {"data_parallel", {"reduce", "bucket_mib"}},
       {"machine", machine_keys()},
       {"cost", {"model", "forward_us", "input_grad_us", "weight_grad_us", "p2p_us", "optimizer_us"}},
-      {"run", {"steps", "lazy_state"}},
+      {"run", {"task", "steps", "lazy_state"}},
       {"assume", {"overflow"}},
   };
   return kSections;

@@ -207,6 +207,7 @@ void read_small_sections(ScenarioReading& r) {
   r.scenario.gradient_reduce = end ? GradientReduce::End : GradientReduce::Overlap;
   if (const auto mib = data_parallel.number("bucket_mib", {0.001, 1e6}))
     r.scenario.bucket_bytes = Bytes(static_cast<std::int64_t>(std::llround(*mib * 1048576)));
+  r.scenario.task = r.section("run").choice("task", {"step", "save"}).value_or(0) == 1 ? RunTask::Save : RunTask::Step;
   r.scenario.steps = r.section("run").integer("steps", {1, 10000}).value_or(1);
   r.scenario.lazy_state = r.section("run").boolean("lazy_state").value_or(false);
   r.scenario.assume_overflow = r.section("assume").boolean("overflow").value_or(false);

@@ -31,6 +31,13 @@ std::vector<std::uint32_t> nodes_of_ranks(const Schedule& schedule, const Machin
   return out;
 }
 
+// Of the training state; what a save makes in host memory is complete behind one repetition.
+bool has_lazy_device_buffers(const Schedule& schedule) {
+  return std::any_of(schedule.programs.begin(), schedule.programs.end(), [](const Program& program) {
+    return std::any_of(program.buffers.begin(), program.buffers.end(), [](const Buffer& b) { return b.lazy && b.space == Space::Device; });
+  });
+}
+
 class Simulation {
  public:
   Simulation(const Schedule& schedule, const CostModel& costs, const Machine* machine, const SimulateOptions& options)
@@ -45,7 +52,7 @@ class Simulation {
     note_coverage();
     plans_ = std::make_unique<MemoryPlans>(schedule, matching_);
     shared_.memory_plans = plans_.get();
-    if (plans_->first_differs() && options.steps == 1)
+    if (has_lazy_device_buffers(schedule) && options.steps == 1)
       trace_.warnings.push_back("the first step begins without its lazy buffers: --steps 2 shows the memory of those behind it");
     for (const SimRank& rank : matching_.ranks) shared_.node_of.push_back(node_of_.empty() ? 0 : node_of_[rank.rank.value]);
     if (machine != nullptr) {

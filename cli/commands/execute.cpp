@@ -201,8 +201,18 @@ Exit judge_run(const ExecutionRun& run, const Session& session) {
   return Exit::Ok;
 }
 
+void refuse_for_save(const Subject& subject, const Options& options) {
+  if (!subject.scenario || subject.scenario->task != RunTask::Save) return;
+  if (options.flag("check"))
+    throw usage_error("--check compares gradients, and a checkpoint save has none", "leave it out, or --set run.task=step");
+  if (options.given("save"))
+    throw usage_error("--save writes the state behind a training step; run.task \"save\" ends in host memory, without files",
+                      "leave it out, or --set run.task=step");
+}
+
 Subject sound_subject(Job& job) {
   Subject subject = load_subject(job.request);
+  refuse_for_save(subject, job.options);
   Judgement judgement = judge(subject.schedule);
   if (judgement.verdict == Verdict::Broken && (!job.options.flag("no-verify") || !is_structurally_sound(subject.schedule)))
     throw InputError(std::move(judgement.problems));

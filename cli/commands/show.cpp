@@ -32,8 +32,14 @@ Exit show_resolved(const Options& options, Session& session) {
   return Exit::Ok;
 }
 
+void refuse_save(const Scenario& scenario, const char* view, const char* lacks) {
+  if (scenario.task == RunTask::Save)
+    throw usage_error(fmt::format("--{}: a checkpoint save has no {}", view, lacks), "show --ops prints it; or --set run.task=step");
+}
+
 Exit show_order(const Options& options, Session& session) {
   const Scenario scenario = read_scenario(request_of(options));
+  refuse_save(scenario, "order", "micro-batches");
   const ActionGrid grid = scenario_actions(scenario);
   print_notes(scenario.notes, session);
   if (format_of(options) == Format::Csv) {
@@ -96,6 +102,7 @@ Exit show_memory(const Options& options, Session& session) {
   if (!subject.scenario)
     throw usage_error(subject.file + " is a schedule text: it has no stages to compare with closed forms",
                       "simulate prints its memory peaks");
+  refuse_save(*subject.scenario, "memory", "activations to compare with closed forms");
   Table table = memory_table(*subject.scenario, subject.schedule);
   if (format_of(options) == Format::Table) {
     table.columns = {"stage", "memory", "closed form", "derived"};

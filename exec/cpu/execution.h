@@ -31,6 +31,8 @@ class Execution {
   StepMachine& machine() { return *machine_; }
   const ExecuteOptions& options() const { return options_; }
   const Schedule& schedule() const { return schedule_; }
+  // What a run leaves: resident buffers, by rank of the matching.
+  const std::vector<RankMemory>& memories() const { return memories_; }
   // Does the work of a task: reads and writes buffers only. Throws EnvironmentError naming rank and op.
   void work(const Task& task);
   bool takes_slot(const Task& task) const;

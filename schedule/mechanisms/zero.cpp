@@ -37,15 +37,6 @@
 namespace steptwin {
 namespace {
 
-std::vector<std::vector<std::uint32_t>> shard_groups(std::uint32_t ranks, std::uint32_t size) {
-  std::vector<std::vector<std::uint32_t>> groups;
-  for (std::uint32_t first = 0; first < ranks && size < ranks; first += size) {
-    groups.emplace_back();
-    for (std::uint32_t k = 0; k < size; ++k) groups.back().push_back(first + k);
-  }
-  return groups;
-}
-
 std::vector<std::vector<std::uint32_t>> replica_groups(std::uint32_t ranks, std::uint32_t size) {
   std::vector<std::vector<std::uint32_t>> groups(size);
   for (std::uint32_t rank = 0; rank < ranks; ++rank) groups[rank % size].push_back(rank);

@@ -138,6 +138,15 @@ ZeroUnit make_parameter_unit(const StagePlan& stage, std::int32_t segment, Progr
 
 }  // namespace
 
+std::vector<std::vector<std::uint32_t>> shard_groups(std::uint32_t ranks, std::uint32_t size) {
+  std::vector<std::vector<std::uint32_t>> groups;
+  for (std::uint32_t first = 0; first < ranks && size < ranks; first += size) {
+    groups.emplace_back();
+    for (std::uint32_t k = 0; k < size; ++k) groups.back().push_back(first + k);
+  }
+  return groups;
+}
+
 std::vector<ZeroUnit> make_parameter_units(ProgramContext& program, CommId comm, std::int64_t threshold) {
   std::vector<ZeroUnit> units;
   for (std::size_t chunk = 0; chunk < program.tensors.chunks.size(); ++chunk) {

@@ -38,6 +38,9 @@ struct ZeroComms {
   CommId blocks, ends;
 };
 
+// The groups of a communicator over `ranks` that are shards of one thing: `size` neighbours each; none when that is all of them.
+std::vector<std::vector<std::uint32_t>> shard_groups(std::uint32_t ranks, std::uint32_t size);
+
 // Form deepspeed: every segment is a unit (chunk by chunk, in order), every parameter a group of its own. One of at most `threshold`
 // elements is kept whole on every rank, its gradient and states are shards all the same: param_part is then this rank's share.
 std::vector<ZeroUnit> make_parameter_units(ProgramContext& program, CommId comm, std::int64_t threshold);

@@ -84,6 +84,21 @@ class Execute(Case):
         self.assertIn("no time predicted without --machine NAME", card)
         self.assertRegex(self.expect(0, "execute", self.path("s.sched"), "--no-db", "--machine", "cpu").stdout, r"measured .* ms predicted")
 
+    def test_a_checkpoint_save_is_simulated_and_executed_like_a_step(self):
+        save = [SMALL, *TINY, "--set", "run.task=save", "--set", "mesh.dp=2", "--set", "zero.level=3"]
+        self.expect(0, "validate", *save)
+        card = self.expect(0, "simulate", *save, "--no-db").stdout
+        self.assertIn("save time", card)
+        self.assertNotRegex(card, "MFU|bubble|tokens")
+        self.expect(0, "execute", SMALL, *TINY, "--save", "ck", "--no-db")
+        run = json.loads(self.expect(0, "execute", *save, "--load", "ck", "--json").stdout)
+        self.assertEqual(run["losses"], [])
+        self.assertEqual(run["summary"]["peak_allocated_bytes"], run["summary"]["predicted_peak_allocated_bytes"])
+        self.assertEqual(json.loads(self.expect(0, "compare", "@last-sim", "@last-exec", "--json").stdout)["summary"]["matched_fraction"], 1)
+        for wrong in (["execute", *save, "--check"], ["execute", *save, "--save", "no"], ["show", *save, "--order"], ["show", *save, "--memory"]):
+            self.assertIn("run.task=step", self.expect(2, *wrong).stderr)
+        self.assertNotIn("no", self.files())
+
     def test_failures_are_clear(self):
         self.assertIn("No such file", self.expect(6, "execute", SMALL, "--data", "/nonexistent", "--no-db").stderr)
         self.assertIn("learned positions", self.expect(3, "execute", SMALL, "--set", "batch.sequence_length=4096", "--no-db").stderr)

@@ -168,7 +168,7 @@ std::vector<Json> examples() {
     "precision": {"compute": "bf16", "master": "fp32", "gradient": "bf16", "reduce": "fp32"},
     "recompute": {"mode": "every", "every": 2, "hidden_states": true},
     "optimizer": {"kind": "adam", "offload": true, "clip": 0.5, "overflow_check": true, "loss_scale": 1024, "loss_scale_factor": 4, "loss_scale_steps": 7},
-    "data_parallel": {"reduce": "end", "bucket_mib": 1.5}, "run": {"steps": 2}, "assume": {"overflow": true},
+    "data_parallel": {"reduce": "end", "bucket_mib": 1.5}, "run": {"task": "save", "steps": 2}, "assume": {"overflow": true},
     "machine": {"preset": "cpu", "nodes": 1, "link_sharing": "fair", "device": {"memory_gib": 3, "memory_efficiency": [{"at_least_mb": 0, "efficiency": 0.5}]},
                 "intra_node": {"latency_us": 1}, "host": {"compute_slots": 2}}})"));
   out.push_back(Json::parse(
