@@ -145,18 +145,21 @@ std::optional<Exit> execute_and_store(Job& job, ExecutionRun& run) {
   return stop.exit_code();
 }
 
-// Of a 16-bit run the plain model runs twice: in its type and in fp32.
+// Of a run that computes or sums gradients in 16 bits the plain model runs twice: in that type and in fp32.
 GradientCheck check_run(const Job& job, const ExecutionRun& run) {
   const Subject& subject = run.prediction.subject;
-  const ExecutionResult plain = job.backend->run_plain(subject.schedule, job.execute);
-  if (!subject.scenario || subject.scenario->compute == DType::Fp32) {
-    return check_against_plain(subject.schedule, run.result, plain, run.backend == "cpu" ? PlainDevice::Same : PlainDevice::Other);
-  }
-  SubjectRequest wide = job.request;
-  wide.overrides.push_back({"precision.compute", "fp32"});
-  wide.overrides.push_back({"precision.gradient", "fp32"});
-  const ExecutionResult reference = job.backend->run_plain(load_subject(wide).schedule, job.execute);
-  return check_against_plain_16bit(subject.schedule, run.result, plain, reference);
+  const auto plain = [&] { return job.backend->run_plain(subject.schedule, job.execute); };
+  const auto plain_in = [&](DType type) {
+    SubjectRequest other = job.request;
+    other.overrides.push_back({"precision.compute", name_of(type)});
+    other.overrides.push_back({"precision.gradient", "fp32"});
+    return job.backend->run_plain(load_subject(other).schedule, job.execute);
+  };
+  const DType compute = subject.scenario ? subject.scenario->compute : DType::Fp32;
+  const DType reduce = subject.scenario ? subject.scenario->reduce : compute;
+  if (compute != DType::Fp32) return check_against_plain_16bit(subject.schedule, run.result, plain(), plain_in(DType::Fp32));
+  if (reduce != DType::Fp32) return check_against_plain_16bit(subject.schedule, run.result, plain_in(reduce), plain());
+  return check_against_plain(subject.schedule, run.result, plain(), run.backend == "cpu" ? PlainDevice::Same : PlainDevice::Other);
 }
 
 void print_result(const ExecutionRun& run, const Options& options, Session& session) {

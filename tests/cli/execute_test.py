@@ -54,6 +54,10 @@ class Execute(Case):
         self.assertEqual(runs[0]["losses"], runs[1]["losses"])
         self.assertEqual(runs[0]["losses"], runs[2]["losses"])
 
+    def test_gradients_summed_in_16_bits_are_held_to_the_rule_of_16_bits(self):
+        sums = ("--set", "mesh.pp=1", "--set", "mesh.dp=2", "--set", "precision.reduce=bf16")
+        self.expect(0, "execute", SMALL, *TINY, *sums, "--check", "--no-db")
+
     def test_training_lowers_the_loss(self):
         run = json.loads(self.expect(0, "execute", SMALL, *TINY, "--steps", "50", "--check", "--no-db", "--json").stdout)
         self.assertLess(run["losses"][-1], run["losses"][0] - 1)
