@@ -126,7 +126,8 @@ std::string rank_row(const SimulationRun& run, const RankRow& row) {
 
 // Rows for people: simulated ranks only (the others equal their stand-in), at most kMostRows, the first ones.
 std::string rank_rows(const SimulationRun& run) {
-  std::string text = fmt::format(" rank  stage   compute  exposed comm  {}   other    peak mem   largest part\n", is_save(run) ? "waiting" : " bubble");
+  const char* idle = is_save(run) ? "waiting" : " bubble";
+  std::string text = fmt::format(" rank  stage   compute  exposed comm  {}   other    peak mem   largest part\n", idle);
   std::size_t shown = 0, hidden = 0, equal = 0;
   for (const RankRow& row : run.summary.ranks) {
     if (row.program.empty()) continue;

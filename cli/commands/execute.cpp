@@ -262,7 +262,8 @@ Exit execute_as_one_of_several(Job& job, ExecutionRun& run) {
 void check_usage(const Options& options, const Launch& launch) {
   if (options.flag("no-db") && options.given("label")) throw usage_error("--label names a stored run, --no-db stores none");
   if (options.flag("check") && options.given("load"))
-    throw usage_error("--check compares with a plain model that starts from the seed, not from a checkpoint", "leave --check or --load out");
+    throw usage_error("--check compares with a plain model that starts from the seed, not from a checkpoint",
+                      "leave --check or --load out");
   refuse_for_processes(options, launch);
 }
 

@@ -97,7 +97,8 @@ void TrainingState::initialise(std::uint32_t rank, std::uint32_t b) const {
     std::vector<std::byte> values(static_cast<std::size_t>(tensor.bytes().value));
     initialise_parameter(drawn_as(schedule_, tensor.name), tensor, values.data(), options_.seed);
     const std::int64_t size = size_of(tensor.dtype);
-    memories_[rank].source().write(memories_[rank].resident(b) + piece.at, values.data() + piece.first_element * size, piece.elements * size);
+    std::byte* const to = memories_[rank].resident(b) + piece.at;
+    memories_[rank].source().write(to, values.data() + piece.first_element * size, piece.elements * size);
   }
 }
 
