@@ -15,7 +15,7 @@
 namespace steptwin::test {
 namespace {
 
-constexpr std::uint32_t kSteps = 8;
+constexpr std::uint32_t kSteps = 5;
 
 ExecutionCase with(ExecutionCase c, const std::vector<Override>& more) {
   c.overrides.insert(c.overrides.end(), more.begin(), more.end());

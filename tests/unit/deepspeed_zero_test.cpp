@@ -231,7 +231,7 @@ const char* const kOptions[] = {
 
 TEST(DeepspeedProgram, HasNoProblemInAnyCombination) {
   for (const char* options : kOptions)
-    for (const int dp : {1, 2, 3, 4})
+    for (const int dp : {1, 3})
       for (const int pp : {1, 2})
         for (const int micro_batches : {1, 3})
           for (const char* order : {"1f1b", "gpipe"})
