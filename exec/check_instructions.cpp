@@ -5,6 +5,7 @@
 
 #include "exec/lower.h"
 #include "exec/program_order.h"
+#include "schedule/ir/liveness.h"
 
 namespace steptwin {
 namespace {
@@ -72,7 +73,7 @@ class ListCheck {
     const bool on_host = order_.is_host_wait(op);
     for (const Access& access : schedule_.accesses_of(OpId(program_.first_op.value + op))) {
       const Buffer& buffer = program_.buffers[access.buffer.value];
-      if ((buffer.resident && !buffer.lazy) || buffers_[access.buffer.value] == State::Live) continue;
+      if (held_before(buffer, Repetition::First) || buffers_[access.buffer.value] == State::Live) continue;
       if (!on_host) problem("LIST-BUFFER", fmt::format("op {} uses buffer {} outside its life", op, access.buffer.value));
     }
   }

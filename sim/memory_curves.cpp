@@ -50,7 +50,7 @@ MemoryPlan::MemoryPlan(const Schedule& schedule, const Program& program, Repetit
     const auto space = static_cast<std::size_t>(buffer.space);
     const auto category = static_cast<std::size_t>(buffer.category);
     used_[space] = used_[space] || buffer.resident || lives[b].first != kNoOp;
-    if (buffer.resident && !(buffer.lazy && repetition == Repetition::First)) {
+    if (held_before(buffer, repetition)) {
       resident_[space] += buffer.bytes.value;
       resident_categories_[space][category] += buffer.bytes.value;
     } else if (lives[b].first != kNoOp) {

@@ -20,7 +20,7 @@ RankMemory::RankMemory(const Schedule& schedule, const Program& program, RankId 
       ops_(program.op_count) {
   for (const Lifetime& life : lifetimes(schedule, program)) home_.push_back(life.home.valid() ? life.home.value : 0);
   for (std::uint32_t b = 0; b < program.buffers.size(); ++b)
-    if (program.buffers[b].resident && !program.buffers[b].lazy) allocate_resident(b);
+    if (held_before(program.buffers[b], Repetition::First)) allocate_resident(b);
 }
 
 // Memory of its own, not the pool's: it is never another buffer's, so it may be cleared while ops run.

@@ -17,8 +17,6 @@ std::uint32_t last_of_group(const Schedule& schedule, const Program& program, st
   return local;
 }
 
-bool held_before(const Buffer& buffer, Repetition repetition) { return buffer.resident && !(buffer.lazy && repetition == Repetition::First); }
-
 struct Walk {
   const Program& program;
   Repetition repetition;

@@ -16,6 +16,10 @@
 namespace steptwin {
 
 enum class Repetition : std::uint8_t { First, Later };
+// Whether a buffer is there before the repetition's first op.
+inline bool held_before(const Buffer& buffer, Repetition repetition) {
+  return buffer.resident && !(buffer.lazy && repetition == Repetition::First);
+}
 
 struct Lifetime {
   static constexpr std::uint32_t kStays = 0xfffffffeu;  // as `last`: it is not dropped

@@ -100,6 +100,16 @@ bool of_block(const Schedule& s, const Buffer& buffer) {
   return buffer.layout.valid() && s.layouts[buffer.layout.value].name.starts_with("layers.");
 }
 
+std::string load_program(const Schedule& s) {
+  std::string text;
+  for (const Op& op : s.ops_of(s.programs[0])) {
+    const bool head = op.label.phase == Phase::Backward && s.name(op.label.segment) == "head" && std::holds_alternative<Compute>(op.body);
+    const std::string name = head ? "|" : load_name(s, op);
+    if (!name.empty()) text += (text.empty() ? "" : " ") + name;
+  }
+  return text;
+}
+
 Schedule without_dependency(const Schedule& s, std::size_t index) {
   Schedule out = s;
   out.deps.erase(out.deps.begin() + static_cast<std::ptrdiff_t>(index));

@@ -47,7 +47,9 @@ std::string program_text(const Schedule& schedule, std::size_t program);  // wit
 using CountOfBuffer = std::function<std::int64_t(const Buffer&)>;
 std::int64_t alive(const Schedule& schedule, const Program& program, std::uint32_t op, const CountOfBuffer& counts);
 bool of_block(const Schedule& schedule, const Buffer& buffer);  // parameters or gradients of a whole block
-// The same without one of its dependencies (an index into Schedule::deps).
+// The load lane's program of the first rank, with a bar where the backward begins.
+std::string load_program(const Schedule& schedule);
+// A schedule without one of its dependencies (an index into Schedule::deps).
 Schedule without_dependency(const Schedule& schedule, std::size_t index);
 // An op some of whose dependencies guard no data: the accumulation waits for the whole load lane, and so does the first optimizer op; a group
 // waits for what any of its members waits for.

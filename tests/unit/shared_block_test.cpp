@@ -13,29 +13,22 @@ namespace steptwin {
 namespace {
 
 using test::compiled;
-using test::load_name;
+using test::load_program;
 using test::problems_of;
 using Case = test::ZeroCase;
-
-std::string load_program(const Schedule& s) {
-  std::string text;
-  for (const Op& op : s.ops_of(s.programs[0]))
-    if (const std::string name = load_name(s, op); !name.empty()) text += (text.empty() ? "" : " ") + name;
-  return text;
-}
 
 Schedule shared(const Case& c, const char* layers_per_block) { return compiled(c, {{"model.layers_per_block", layers_per_block}}); }
 
 TEST(SharedBlock, IsGatheredOnceForItsLayersAndReducedBehindTheLastOfThem) {
   Case c;
   c.layers = 4;
-  EXPECT_EQ(load_program(shared(c, "2")), "AG0 AG2 AG2 Z2 AG0 Z0 RS2 RS0");
-  EXPECT_EQ(load_program(shared(c, "4")), "AG0 AG0 Z0 RS0");
-  EXPECT_EQ(load_program(shared(c, "3")), "AG0 AG3 AG3 Z3 AG0 Z0 RS3 RS0") << "the last block is short";
+  EXPECT_EQ(load_program(shared(c, "2")), "AG0 AG2 | AG2 Z2 AG0 Z0 RS2 RS0");
+  EXPECT_EQ(load_program(shared(c, "4")), "AG0 | AG0 Z0 RS0");
+  EXPECT_EQ(load_program(shared(c, "3")), "AG0 AG3 | AG3 Z3 AG0 Z0 RS3 RS0") << "the last block is short";
   c.zero = R"("level": 3, "ends": "whole", "form": "block")";
-  EXPECT_EQ(load_program(shared(c, "2")), "AG0 AG2 AG2 Z2 RS2 AG0 Z0 RS0");
+  EXPECT_EQ(load_program(shared(c, "2")), "AG0 AG2 | AG2 Z2 RS2 AG0 Z0 RS0");
   c.zero = R"("level": 3, "ends": "whole", "reshard": false)";
-  EXPECT_EQ(load_program(shared(c, "2")), "AG0 AG2 Z2 Z0 RS2 RS0");
+  EXPECT_EQ(load_program(shared(c, "2")), "AG0 AG2 | Z2 Z0 RS2 RS0");
 }
 
 TEST(SharedBlock, HoldsOneCopyOfParametersGradientsAndStates) {

@@ -17,23 +17,13 @@ namespace {
 
 using test::compiled;
 using test::load_name;
+using test::load_program;
 using test::may_be_redundant;
 using test::problems_of;
 using test::simulated;
 using test::without_dependency;
 using Case = test::ZeroCase;
 using test::kEveryTwo;
-
-// The load lane's program, with a bar where the backward begins.
-std::string load_program(const Schedule& s) {
-  std::string text;
-  for (const Op& op : s.ops_of(s.programs[0])) {
-    const bool head = op.label.phase == Phase::Backward && s.name(op.label.segment) == "head" && std::holds_alternative<Compute>(op.body);
-    const std::string name = head ? "|" : load_name(s, op);
-    if (!name.empty()) text += (text.empty() ? "" : " ") + name;
-  }
-  return text;
-}
 
 TEST(ZeroProgram, LoadLaneOfTheThreeForms) {  // BM-06
   Case c;

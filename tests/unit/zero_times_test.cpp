@@ -117,18 +117,23 @@ TEST(ZeroTimes, EndsOfTheThreeForms) {  // BM-07, table
 }
 
 // Section 4: AG(0) + sum of max(compute(k-1), AG(k)) + compute(L-1), whatever the blocks take; section 5: the serial backward's sum.
+std::vector<Times> random_times(test::Random& random, int layers) {
+  const auto draw = [&] { return static_cast<std::int64_t>(1 + random.below(1000)); };
+  std::vector<Times> times;
+  for (int layer = 0; layer < layers; ++layer) {
+    times.push_back({draw(), draw(), 0, draw()});
+    times.back().backward = times.back().forward + draw();
+  }
+  return times;
+}
+
 TEST(ZeroTimes, ForwardAndSerialBackwardAreTheirSums) {
   test::Random random(5);
   for (int round = 0; round < 200; ++round) {
     Case c;
     c.layers = 1 + static_cast<int>(random.below(7));
     c.zero = R"("level": 3, "ends": "whole", "form": "block")";
-    std::vector<Times> t;
-    for (int layer = 0; layer < c.layers; ++layer) {
-      const auto draw = [&] { return static_cast<std::int64_t>(1 + random.below(1000)); };
-      t.push_back({draw(), draw(), 0, draw()});
-      t.back().backward = t.back().forward + draw();
-    }
+    const std::vector<Times> t = random_times(random, c.layers);
     Schedule s = compiled(c);
     state_times(s, [&](int layer) { return t[static_cast<std::size_t>(layer)]; });
     const Trace trace = simulated(s);
@@ -179,12 +184,7 @@ TEST(ZeroTimes, FsdpQueueRules) {
     c.layers = 1 + static_cast<int>(random.below(7));
     c.recompute = "none";
     c.zero = R"("level": 3, "ends": "whole", "form": "fsdp")";
-    std::vector<Times> t;
-    for (int layer = 0; layer < c.layers; ++layer) {
-      const auto draw = [&] { return static_cast<std::int64_t>(1 + random.below(1000)); };
-      t.push_back({draw(), draw(), 0, draw()});
-      t.back().backward = t.back().forward + draw();
-    }
+    const std::vector<Times> t = random_times(random, c.layers);
     Schedule s = compiled(c);
     state_times(s, [&](int layer) { return t[static_cast<std::size_t>(layer)]; });
     const Trace trace = simulated(s);
